@@ -1,0 +1,1 @@
+"""relaxir.text."""
