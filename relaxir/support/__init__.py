@@ -1,1 +1,1 @@
-"""relaxir.support."""
+"""Layer L0: errors, source spans, data types and optional packages; imports nothing else of relaxir."""

@@ -1,0 +1,25 @@
+"""The one way to reach a module that needs an optional package."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from relaxir.support.errors import LoadError
+
+
+def load(module: str, extra: str) -> ModuleType:
+    """Import a module of relaxir whose third-party imports belong to an extra.
+
+    Raises LoadError (``extra-missing``) with the command to run when one of them is not installed.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == module.partition(".")[0]:
+            raise  # a module of ours is missing: a bug, or a typing mistake in the caller
+        raise LoadError(
+            f"{module} needs the package `{error.name}`, which is not installed",
+            code="extra-missing",
+            help=f"run `pip install relaxir[{extra}]`",
+        ) from error
