@@ -1,1 +1,66 @@
-"""relaxir.ir."""
+"""Graph level: types, expressions, module, builder, abstract operator."""
+
+from relaxir.ir.builder import BlockBuilder, PendingCall
+from relaxir.ir.expr import (
+    Bind,
+    Binding,
+    BindingBlock,
+    Body,
+    CallDPS,
+    CallTIR,
+    Check,
+    Constant,
+    Expr,
+    FuncCall,
+    Function,
+    If,
+    MatchCast,
+    OpCall,
+    ShapeExpr,
+    TupleExpr,
+    TupleGetItem,
+    Var,
+    const,
+)
+from relaxir.ir.module import IRModule
+from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
+from relaxir.ir.types import AnyType, FuncType, PrimType, ShapeType, TensorType, TupleType, Type
+
+__all__ = [
+    "AnyType",
+    "Attrs",
+    "BadExample",
+    "Bind",
+    "Binding",
+    "BindingBlock",
+    "BlockBuilder",
+    "Body",
+    "CallDPS",
+    "CallTIR",
+    "Check",
+    "Constant",
+    "Example",
+    "Expr",
+    "FuncCall",
+    "FuncType",
+    "Function",
+    "IRModule",
+    "If",
+    "InferCtx",
+    "MatchCast",
+    "Op",
+    "OpCall",
+    "OpKind",
+    "Param",
+    "PendingCall",
+    "PrimType",
+    "ShapeExpr",
+    "ShapeType",
+    "TensorType",
+    "TupleExpr",
+    "TupleGetItem",
+    "TupleType",
+    "Type",
+    "Var",
+    "const",
+]

@@ -1,1 +1,15 @@
-"""relaxir.ops."""
+"""The operator table: one class per operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from relaxir.ir.op import Op
+from relaxir.ops.namespace import OpNamespace
+from relaxir.ops.unary import Exp
+
+OPS: Final[tuple[Op[Any], ...]] = (Exp(),)
+TABLE: Final[Mapping[str, Op[Any]]] = MappingProxyType({o.name: o for o in OPS})
+op: Final = OpNamespace(TABLE)

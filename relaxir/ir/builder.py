@@ -1,0 +1,356 @@
+"""BlockBuilder: builds functions binding by binding, inferring every type as it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from relaxir.ir.expr import (
+    Bind,
+    Binding,
+    BindingBlock,
+    Body,
+    CallDPS,
+    CallTIR,
+    Constant,
+    Expr,
+    FuncCall,
+    Function,
+    If,
+    MatchCast,
+    OpCall,
+    ShapeExpr,
+    TupleExpr,
+    TupleGetItem,
+    Var,
+    const,
+)
+from relaxir.ir.module import AnyFunc, IRModule
+from relaxir.ir.op import Attrs, InferCtx, Op, attr_dims
+from relaxir.ir.relations import Subtype, apply_signature, join, subtype
+from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type, describe, free_dims_of_type
+from relaxir.support.errors import InferError, VerifyError
+from relaxir.support.spans import Span
+from relaxir.sym import Dim, DimLike, Facts, Relation, free_dims, parse_where, unify
+from relaxir.tir import PrimFunc
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCall:
+    """An operator call not typed yet: what ``rx.op.f(...)`` returns; `BlockBuilder.emit` types it."""
+
+    op: Op[Attrs]
+    args: tuple[object, ...]
+    attrs: Attrs
+    span: Span | None
+
+
+@dataclass
+class _Scope:
+    """Bindings being collected: one per function body or branch."""
+
+    blocks: list[BindingBlock] = field(default_factory=list)
+    bindings: list[Binding] = field(default_factory=list)
+    dataflow: bool = False
+    outputs: list[Var] = field(default_factory=list)
+    result: Expr | None = None
+
+    def close_block(self) -> None:
+        """Finish the current block."""
+        if self.bindings:
+            self.blocks.append(BindingBlock(tuple(self.bindings), self.dataflow, tuple(self.outputs)))
+        self.bindings, self.outputs = [], []
+
+
+Emittable = Expr | PendingCall | int | float | bool | np.ndarray | Sequence["Emittable"]
+
+
+class BlockBuilder:
+    """Builds an `IRModule`; used as shown in the README.
+
+    ``strict`` turns unprovable equalities into errors instead of run-time checks.
+    """
+
+    def __init__(self, module: IRModule | None = None, strict: bool = False) -> None:
+        self._functions: dict[str, AnyFunc] = dict(module.functions) if module is not None else {}
+        self._signatures: dict[str, FuncType] = {}
+        self._scopes: list[_Scope] = []
+        self._names: set[str] = set()
+        self._dims: dict[str, Dim] = {}
+        self._facts = Facts()
+        self._strict = strict
+
+    # ---- functions -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def function(
+        self,
+        name: str,
+        params: Sequence[Var],
+        where: str | Sequence[Relation] = (),
+        attrs: Mapping[str, object] | None = None,
+        ret: Type | None = None,
+        pure: bool = True,
+    ) -> Iterator[None]:
+        """Build one function inside the ``with``; ``ret`` declares the result type (needed for recursion).
+
+        Args:
+            name: global name, unique in the module.
+            params: its parameters.
+            where: relations between the symbols, as text (``"n <= m, n % 4 == 0"``) or `Relation` values.
+            attrs: notes kept with the function.
+            ret: declared result type; checked against what the body gives.
+            pure: whether calls have no effects.
+        """
+        if name in self._functions:
+            raise VerifyError(f"function `{name}` is defined twice", code="verify-name")
+        if self._scopes:
+            raise VerifyError(f"function `{name}` starts inside another function", code="verify-scope")
+        span = Span.caller()
+        self._names, self._dims = {p.name for p in params}, {}
+        for p in params:
+            self._declare(free_dims_of_type(p.type), span)
+        if ret is not None and not free_dims_of_type(ret):
+            self._declare((), span)
+        relations = parse_where(where, self._dims) if isinstance(where, str) else tuple(where)
+        for r in relations:
+            self._declare((*free_dims(r.left), *free_dims(r.right)), span)
+        self._facts = Facts(self._dims.values(), relations)
+        if ret is not None:
+            self._signatures[name] = FuncType(tuple(p.type for p in params), ret, pure)
+        scope = _Scope()
+        self._scopes.append(scope)
+        try:
+            yield
+        except BaseException:
+            self._scopes.pop()
+            raise
+        self._scopes.pop()
+        scope.close_block()
+        if scope.result is None:
+            raise VerifyError(f"function `{name}` has no result", help="call emit_func_output before the end")
+        body = Body(tuple(scope.blocks), scope.result)
+        if ret is not None and subtype(body.type, ret, self._facts) <= Subtype.STATIC_MISMATCH:
+            raise InferError(f"function `{name}` is declared to give {describe(ret)}, but gives {describe(body.type)}")
+        self._functions[name] = Function(
+            tuple(params), body, ret or body.type, relations, MappingProxyType(dict(attrs or {})), pure, span
+        )
+
+    @contextmanager
+    def dataflow(self) -> Iterator[None]:
+        """A block without effects and control flow; only `emit_output` results are visible after it."""
+        scope = self._scope()
+        scope.close_block()
+        scope.dataflow = True
+        yield
+        scope.close_block()
+        scope.dataflow = False
+
+    def add_func(self, name: str, func: AnyFunc) -> str:
+        """Add a finished function or tensor program under a name like ``name``; returns the name used."""
+        unique = IRModule(self._functions).unique_name(name)
+        self._functions[unique] = func
+        return unique
+
+    def get(self) -> IRModule:
+        """The module built so far."""
+        return IRModule(self._functions)
+
+    # ---- bindings --------------------------------------------------------------------------------------------------
+
+    def emit(self, value: Emittable, name: str = "lv") -> Var:
+        """Bind a value to a new variable of its inferred type."""
+        scope = self._scope()
+        ctx_defined: tuple[Dim, ...] = ()
+        expr: Expr
+        if isinstance(value, PendingCall):
+            expr, ctx_defined = self._infer(value)
+        else:
+            expr = self.normalize(value)
+        var = Var(self._unique(name), expr.type)
+        scope.bindings.append(Bind(var, expr, ctx_defined))
+        return var
+
+    def emit_output(self, value: Emittable, name: str = "gv") -> Var:
+        """Like `emit`; the variable stays visible after the dataflow block."""
+        var = self.emit(value, name)
+        self._scope().outputs.append(var)
+        return var
+
+    def emit_func_output(self, value: Emittable) -> None:
+        """State the result of the function (or branch)."""
+        self._scope().result = self.normalize(value)
+
+    def match_cast(self, value: Emittable, type: Type, name: str = "lv") -> Var:  # noqa: A002  # the IR's word
+        """See a value at a type: new bare symbols are defined from it, the rest is checked at run time.
+
+        Raises:
+            InferError: when the value can never have that type.
+        """
+        expr = self.normalize(value)
+        span = Span.caller()
+        new = tuple(d for d in free_dims_of_type(type) if d.name not in self._dims)
+        self._declare(free_dims_of_type(type), span)
+        self._facts = self._facts.with_dims(*new)
+        if subtype(expr.type, type, self._facts) is Subtype.REFUTED:
+            raise InferError(f"match_cast: a value of type {describe(expr.type)} is never {describe(type)}", span=span)
+        var = Var(self._unique(name), type)
+        self._scope().bindings.append(MatchCast(var, expr, new, span))
+        self._learn(expr.type, type)
+        return var
+
+    def call_tir(
+        self, callee: str, args: Sequence[Emittable], out: Type | Sequence[TensorType], dims: Sequence[DimLike] | None = None
+    ) -> CallTIR:
+        """A call of the module's tensor program ``callee``; ``dims`` are derived from the shapes when not given."""
+        func = self._functions.get(callee)
+        if not isinstance(func, PrimFunc):
+            raise VerifyError(f"no tensor program `{callee}` in the module", code="verify-name")
+        values = tuple(self.normalize(a) for a in args)
+        out_type = out if isinstance(out, Type) else TupleType(tuple(out))
+        outs = out_type.fields if isinstance(out_type, TupleType) else (out_type,)
+        types = [*(v.type for v in values), *outs]
+        if len(types) != len(func.params) - func.workspaces:
+            expected = len(func.params) - func.workspaces
+            raise InferError(f"call_tir `{callee}`: expected {expected} tensors, got {len(types)}", code="arity")
+        pairs: list[tuple[DimLike, DimLike]] = []
+        for p, t in zip(func.params, types, strict=False):
+            if not isinstance(t, TensorType) or len(t.shape) != len(p.shape) or t.dtype != p.dtype:
+                want = describe(TensorType(p.shape, p.dtype))
+                raise InferError(f"call_tir `{callee}`: `{p.name}` must be {want}, got {describe(t)}", code="type-kind")
+            pairs.extend(zip(p.shape, t.shape, strict=True))
+        if dims is None:
+            bound = unify(pairs, self._facts).bindings
+            missing = [d.name for d in func.dims if d not in bound]
+            if missing:
+                raise InferError(f"call_tir `{callee}`: give dims= since the shapes do not fix {', '.join(missing)}")
+            dims = tuple(bound[d] for d in func.dims)
+        return CallTIR(callee, values, tuple(dims), out_type, Span.caller())
+
+    def call_dps_packed(
+        self, target: str | Callable[..., None], args: Sequence[Emittable], out: Type, pure: bool = True
+    ) -> CallDPS:
+        """A call of a library function (symbol name or Python callable) that fills tensors of type ``out``."""
+        return CallDPS(target, tuple(self.normalize(a) for a in args), out, pure, Span.caller())
+
+    def call(self, callee: str, *args: Emittable) -> Var:
+        """Call a graph function of the module (recursion: the function being built, if its ``ret`` is declared)."""
+        values = tuple(self.normalize(a) for a in args)
+        func = self._functions.get(callee)
+        signature = func.type if isinstance(func, Function) else self._signatures.get(callee)
+        if signature is None:
+            raise VerifyError(f"no function `{callee}` with a known signature", code="verify-name")
+        ctx = self._ctx(callee, Span.caller())
+        applied = apply_signature(signature, tuple(v.type for v in values), ctx)
+        return self._bind(FuncCall(callee, values, applied.type, ctx.span), ctx, "lv")
+
+    def if_then_else(self, cond: Emittable, then: Callable[[], Emittable], other: Callable[[], Emittable]) -> Var:
+        """Run one of two branches by a bool scalar; each callable emits its bindings and returns its result."""
+        test = self.normalize(cond)
+        if test.type != TensorType((), "bool"):
+            raise InferError(f"if: the condition must be bool[], got {describe(test.type)}", code="type-kind")
+        bodies = tuple(self._branch(fn) for fn in (then, other))
+        ctx = self._ctx("if", Span.caller())
+        type_ = join(bodies[0].type, bodies[1].type, ctx)
+        return self._bind(If(test, bodies[0], bodies[1], type_, ctx.span), ctx, "lv")
+
+    def normalize(self, value: Emittable) -> Expr:
+        """Turn anything emittable into a leaf expression, emitting what is nested."""
+        if isinstance(value, PendingCall):
+            return self.emit(value)
+        if isinstance(value, Var | Constant | ShapeExpr):
+            return value
+        if isinstance(value, TupleExpr | list | tuple):
+            items = value.fields if isinstance(value, TupleExpr) else value
+            return TupleExpr(tuple(self.normalize(i) for i in items))
+        if isinstance(value, TupleGetItem | OpCall | FuncCall | CallTIR | CallDPS | If):
+            return value if not self._scopes else self._leaf(value)
+        return const(value)
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _leaf(self, value: Expr) -> Expr:
+        var = Var(self._unique("lv"), value.type)
+        self._scope().bindings.append(Bind(var, value))
+        return var
+
+    def _bind(self, expr: Expr, ctx: InferCtx, name: str) -> Var:
+        self._adopt(ctx)
+        var = Var(self._unique(name), expr.type)
+        self._scope().bindings.append(Bind(var, expr, tuple(ctx.defined)))
+        return var
+
+    def _branch(self, fn: Callable[[], Emittable]) -> Body:
+        scope = _Scope()
+        self._scopes.append(scope)
+        facts, dims = self._facts, dict(self._dims)
+        try:
+            result = self.normalize(fn())
+        finally:
+            self._scopes.pop()
+            self._facts, self._dims = facts, dims
+        scope.close_block()
+        return Body(tuple(scope.blocks), result)
+
+    def _infer(self, call: PendingCall) -> tuple[OpCall, tuple[Dim, ...]]:
+        args = tuple(self._operand(a, call) for a in call.args)
+        ctx = self._ctx(call.op.name, call.span)
+        attrs_new = tuple(d for d in _attr_symbols(call.attrs) if d.name not in self._dims)
+        if attrs_new:
+            names = ", ".join(f"`{d.name}`" for d in attrs_new)
+            ctx.fail(f"symbol {names} is not defined in this function", help="declare it by a parameter or match_cast")
+        type_ = call.op.infer(tuple(a.type for a in args), call.attrs, ctx)
+        self._adopt(ctx)
+        return OpCall(call.op, args, call.attrs, type_, call.span), tuple(ctx.defined)
+
+    def _operand(self, value: object, call: PendingCall) -> Expr:
+        """Numbers take the dtype of the first tensor operand."""
+        if isinstance(value, bool | int | float):
+            for other in call.args:
+                if isinstance(other, Expr) and isinstance(other.type, TensorType):
+                    return const(value, other.type.dtype)
+        return self.normalize(value)  # type: ignore[arg-type]  # anything else is turned into a constant or refused
+
+    def _ctx(self, op: str, span: Span | None) -> InferCtx:
+        return InferCtx(op, self._facts, tuple(self._dims), span, self._strict)
+
+    def _adopt(self, ctx: InferCtx) -> None:
+        for d in ctx.defined:
+            self._dims[d.name] = d
+        if ctx.defined:
+            self._facts = self._facts.with_dims(*ctx.defined)
+        if ctx.checks:  # what is checked at run time may be relied on afterwards
+            self._facts = self._facts.with_(*(c.relation for c in ctx.checks))
+
+    def _learn(self, known: Type, cast: Type) -> None:
+        if isinstance(known, TensorType | ShapeType) and isinstance(cast, TensorType | ShapeType):
+            old = known.shape if isinstance(known, TensorType) else known.dims
+            new = cast.shape if isinstance(cast, TensorType) else cast.dims
+            pairs = zip(old, new, strict=True)
+            self._facts = self._facts.with_(*(Relation("==", a, b) for a, b in pairs if a != b))
+
+    def _declare(self, dims: Sequence[Dim], span: Span | None) -> None:
+        for d in dims:
+            known = self._dims.setdefault(d.name, d)
+            if known != d:
+                raise InferError(f"two different symbols named `{d.name}` in one function", span=span)
+
+    def _unique(self, stem: str) -> str:
+        name, n = stem, 0
+        while name in self._names:
+            name, n = f"{stem}{n}", n + 1
+        self._names.add(name)
+        return name
+
+    def _scope(self) -> _Scope:
+        if not self._scopes:
+            raise VerifyError("nothing can be emitted outside a function", code="verify-scope")
+        return self._scopes[-1]
+
+
+def _attr_symbols(attrs: Attrs) -> tuple[Dim, ...]:
+    return tuple(s for d in attr_dims(attrs) for s in free_dims(d))

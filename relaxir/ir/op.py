@@ -1,0 +1,250 @@
+"""The abstract operator: meaning, typing, loops and reference of one graph operation in one class."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
+
+import numpy as np
+
+from relaxir.ir.expr import Array, Check, Expr
+from relaxir.ir.types import TensorType, Type, describe
+from relaxir.support.errors import InferError, ShapeMismatchError, ShapeUnprovenError
+from relaxir.support.spans import Span
+from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, fresh, mul, sub, to_text
+from relaxir.tir import PrimFunc
+
+if TYPE_CHECKING:
+    from relaxir.ir.builder import BlockBuilder
+
+
+class OpKind(enum.Enum):
+    """What fusion may do with an operator's loops (analysis of the tensor program decides in the end)."""
+
+    ELEMENTWISE = "elementwise"
+    BROADCAST = "broadcast"
+    INJECTIVE = "injective"
+    REDUCE = "reduce"
+    OUT_FUSABLE = "out_fusable"
+    OPAQUE = "opaque"
+
+
+@dataclass(frozen=True, slots=True)
+class Attrs:
+    """Base of all attribute records: frozen dataclasses of ints, floats, strings, dims and tuples of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One operand of an operator: name, one-line doc, accepted dtypes (empty: all), variadic only in last place."""
+
+    name: str
+    doc: str = ""
+    dtypes: tuple[str, ...] = ()
+    variadic: bool = False
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A correct use: operand types as text (``f32[n, 4]``) and the expected result type.
+
+    ``values`` replaces random operands by literals (None: random); random floats and ints are drawn from
+    ``low``..``high``. ``sizes`` pins symbols whose value is not free (conv needs room for its kernel, ...).
+    """
+
+    args: tuple[str, ...]
+    out: str | tuple[str, ...]
+    attrs: Attrs = field(default_factory=Attrs)
+    values: tuple[object, ...] = ()
+    low: float = -2.0
+    high: float = 2.0
+    sizes: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    min_size: int = 0  # every free symbol is at least this
+    rtol: float | None = None
+    atol: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BadExample:
+    """A wrong use: operand types, the error's code and a phrase of its message."""
+
+    args: tuple[str, ...]
+    code: str
+    phrase: str
+    attrs: Attrs = field(default_factory=Attrs)
+
+
+class InferCtx:
+    """What inference may ask and leave behind: facts, fresh symbols, run-time checks.
+
+    Unknown facts become entries of ``checks`` (emitted natively by `InsertChecks`), or a `ShapeUnprovenError` when
+    ``strict``; refuted ones raise at once.
+    """
+
+    def __init__(
+        self, op: str, facts: Facts, taken: Sequence[str] = (), span: Span | None = None, strict: bool = False
+    ) -> None:
+        self.op = op
+        self.facts = facts
+        self.span = span
+        self.strict = strict
+        self.checks: list[Check] = []
+        self.defined: list[Dim] = []
+        self._taken = set(taken) | {d.name for d in facts.dims}
+
+    def fresh(self, stem: str, min: int = 0, max: int | None = None) -> Dim:  # noqa: A002  # the words of `sym.dim`
+        """A new symbol owned by the binding being inferred."""
+        symbol = fresh(stem, self._taken, min=min, max=max)
+        self._taken.add(symbol.name)
+        self.defined.append(symbol)
+        return symbol
+
+    def require_equal(self, a: DimLike, b: DimLike, what: str) -> None:
+        """``a == b`` must hold; ``what`` says of which axes in words: ``axis 1 of the left and axis 0 of the right``."""
+        verdict = self.facts.prove_equal(a, b)
+        if verdict is Proof.REFUTED:
+            raise ShapeMismatchError(f"{self.op}: {what}: `{to_text(a)}` is not `{to_text(b)}`", span=self.span)
+        if verdict is Proof.UNKNOWN:
+            self._check(Relation("==", a, b), f"{what}: {to_text(a)} must equal {to_text(b)}", (a, b))
+
+    def require_le(self, a: DimLike, b: DimLike, what: str) -> None:
+        """``a <= b`` must hold."""
+        verdict = self.facts.prove_le(a, b)
+        if verdict is Proof.REFUTED:
+            raise ShapeMismatchError(f"{self.op}: {what}: `{to_text(a)}` exceeds `{to_text(b)}`", span=self.span)
+        if verdict is Proof.UNKNOWN:
+            self._check(Relation("<=", a, b), f"{what}: {to_text(a)} must be at most {to_text(b)}", (a, b))
+
+    def broadcast(self, shapes: Sequence[tuple[DimLike, ...]], names: Sequence[str] = ()) -> tuple[DimLike, ...]:
+        """Shape of NumPy broadcasting; extents that may differ without one being 1 are checked at run time."""
+        result: tuple[DimLike, ...] = ()
+        for position, shape in enumerate(shapes):
+            if position == 0:
+                result = shape
+                continue
+            rank = max(len(result), len(shape))
+            left = (1,) * (rank - len(result)) + tuple(result)
+            right = (1,) * (rank - len(shape)) + tuple(shape)
+            merged: tuple[DimLike, ...] = ()
+            for axis, (a, b) in enumerate(zip(left, right, strict=True)):
+                answer = self.facts.broadcast(a, b)
+                if answer.verdict is Proof.REFUTED:
+                    sides = f"`{to_text(a)}` on the left and `{to_text(b)}` on the right"
+                    raise ShapeMismatchError(
+                        f"{self.op}: axis {axis} is {sides}",
+                        span=self.span,
+                        notes=tuple(f"operand {i}: ({', '.join(map(to_text, s))})" for i, s in enumerate(shapes)),
+                        help="use one symbolic dimension, or assert the equality with match_cast",
+                    )
+                if answer.verdict is Proof.UNKNOWN:
+                    # equal, or one of them 1: the product of the three differences is 0
+                    product = mul(mul(sub(a, b), sub(a, 1)), sub(b, 1))
+                    text = f"axis {axis}: {to_text(a)} and {to_text(b)} must be equal, or one of them 1"
+                    self._check(Relation("==", product, 0), text, (a, b))
+                merged += (answer.dim,)
+            result = merged
+        return result
+
+    def _check(self, relation: Relation, message: str, args: tuple[DimLike, ...]) -> None:
+        if self.strict:
+            raise ShapeUnprovenError(f"{self.op}: cannot prove that {message}", span=self.span)
+        got = ", ".join(f"{to_text(a)} is {{}}" for a in args if not isinstance(a, int))
+        values = tuple(a for a in args if not isinstance(a, int))
+        self.checks.append(Check(relation, "runtime-shape", f"{self.op}: {message}; {got}", values, self.span))
+
+    def fail(self, message: str, code: str = "infer", help: str = "") -> NoReturn:  # noqa: A002  # as in errors
+        """Raise an `InferError` for this call."""
+        raise InferError(f"{self.op}: {message}", code=code, span=self.span, help=help)
+
+    def tensor(self, args: Sequence[Type], index: int, name: str = "") -> TensorType:
+        """Operand ``index`` as a tensor type, or an error that names it."""
+        if index >= len(args):
+            self.fail(f"operand {index} {name} is missing".replace("  ", " "), code="arity")
+        t = args[index]
+        if not isinstance(t, TensorType):
+            self.fail(f"operand {name or index} must be a tensor, got {describe(t)}", code="type-kind")
+        return t
+
+    def axis(self, axis: int, rank: int) -> int:
+        """Normalise a possibly negative axis, or raise."""
+        if not -rank <= axis < rank:
+            self.fail(f"axis {axis} is out of range for rank {rank}", code="axis-range")
+        return axis % rank if rank else 0
+
+
+A = TypeVar("A", bound=Attrs)
+
+
+class Op(Generic[A]):
+    """One operator. Subclasses state everything about it; the table ``relaxir.ops.OPS`` lists them.
+
+    The class docstring gives the maths, dtype and shape rules, and edge cases. Instances carry no state.
+    """
+
+    name: ClassVar[str]
+    params: ClassVar[tuple[Param, ...]] = (Param("x"),)
+    Attrs: ClassVar[type[Attrs]] = Attrs
+    kind: ClassVar[OpKind] = OpKind.OPAQUE
+    pure: ClassVar[bool] = True
+    examples: ClassVar[tuple[Example, ...]] = ()
+    bad_examples: ClassVar[tuple[BadExample, ...]] = ()
+
+    def infer(self, args: tuple[Type, ...], attrs: A, ctx: InferCtx) -> Type:
+        """Result type from operand types; never erases what is known: a fresh symbol for each unknown dimension."""
+        raise NotImplementedError
+
+    def lower(self, args: tuple[TensorType, ...], attrs: A, out: tuple[TensorType, ...]) -> PrimFunc:
+        """Loops in block form; parameters are the tensor operands, then the results."""
+        raise NotImplementedError
+
+    def reference(self, args: tuple[Array, ...], attrs: A) -> Array | tuple[Array, ...]:
+        """The definition of truth, in NumPy; dims of ``attrs`` are ints here."""
+        raise NotImplementedError
+
+    def decompose(self, args: tuple[Expr, ...], attrs: A, bb: BlockBuilder) -> Expr | None:
+        """Express the call by simpler operators (emitted into ``bb``), or None where `lower` is the way."""
+        return None
+
+    def __repr__(self) -> str:
+        return f"R.{self.name}"
+
+
+def map_attrs(attrs: A, fn: Callable[[DimLike], DimLike]) -> A:
+    """Rewrite every symbolic dimension held in an attribute record (fields and tuples of them)."""
+
+    def visit(v: Any) -> Any:
+        if isinstance(v, tuple):
+            items = tuple(visit(i) for i in v)
+            return v if all(a is b for a, b in zip(items, v, strict=True)) else items
+        if is_symbolic(v):
+            return fn(v)
+        return v
+
+    changed = {}
+    for f in fields(attrs) if is_dataclass(attrs) else ():
+        old = getattr(attrs, f.name)
+        new = visit(old)
+        if new is not old:
+            changed[f.name] = new
+    return replace(attrs, **changed) if changed else attrs
+
+
+def is_symbolic(value: object) -> bool:
+    """Whether a value is a symbolic dimension expression (not a plain number, string, tuple, ...)."""
+    return hasattr(value, "free_symbols") and not isinstance(value, int | float | np.generic)
+
+
+def attr_dims(attrs: Attrs) -> tuple[DimLike, ...]:
+    """Symbolic dimensions held in an attribute record."""
+    found: list[DimLike] = []
+
+    def note(d: DimLike) -> DimLike:
+        found.append(d)
+        return d
+
+    map_attrs(attrs, note)
+    return tuple(found)

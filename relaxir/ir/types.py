@@ -1,0 +1,170 @@
+"""Types of graph-level values: every tensor has a rank, a dtype and a symbolic shape."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from relaxir.support.dtypes import dtype as canonical_dtype
+from relaxir.support.dtypes import short
+from relaxir.sym import Dim, DimLike, free_dims, normalize, parse, substitute, to_text
+
+
+class Type:
+    """What is known of a value; frozen, compared by structure."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AnyType(Type):
+    """Nothing is known (top of the subtype order)."""
+
+    def __str__(self) -> str:
+        return "R.Any"
+
+
+@dataclass(frozen=True, slots=True)
+class PrimType(Type):
+    """A scalar outside tensors."""
+
+    dtype: str
+
+    def __str__(self) -> str:
+        return f'R.Prim("{short(self.dtype)}")'
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeType(Type):
+    """A shape value: a list of dimensions known as symbolic expressions."""
+
+    dims: tuple[DimLike, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dims", tuple(normalize(d) for d in self.dims))
+
+    def __str__(self) -> str:
+        return f"R.Shape({dims_text(self.dims)})"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType(Type):
+    """A tensor of known rank: ``shape`` holds ints and symbolic expressions, ``dtype`` is canonical.
+
+    Raises:
+        UnsupportedError: for an unknown dtype.
+        SymError: when a dimension is not an integer expression.
+    """
+
+    shape: tuple[DimLike, ...]
+    dtype: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(normalize(d) for d in self.shape))
+        object.__setattr__(self, "dtype", canonical_dtype(self.dtype))
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    def __str__(self) -> str:
+        return f'R.Tensor({dims_text(self.shape)}, "{short(self.dtype)}")'
+
+
+@dataclass(frozen=True, slots=True)
+class TupleType(Type):
+    """Several values."""
+
+    fields: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        return f"R.Tuple({', '.join(map(str, self.fields))})"
+
+
+@dataclass(frozen=True, slots=True)
+class FuncType(Type):
+    """A function's signature; symbols of the parameters are its own and scope over the result."""
+
+    params: tuple[Type, ...]
+    ret: Type
+    pure: bool = True
+
+    def __str__(self) -> str:
+        return f"R.Func(({', '.join(map(str, self.params))}), {self.ret})"
+
+
+def dims_text(dims: Sequence[DimLike]) -> str:
+    """``(n, 4)`` as text, ``(n,)`` for one."""
+    return f"({', '.join(map(to_text, dims))}{',' if len(dims) == 1 else ''})"
+
+
+def describe(t: Type) -> str:
+    """Short form for messages: ``f32[n, 4]``."""
+    if isinstance(t, TensorType):
+        return f"{short(t.dtype)}[{', '.join(map(to_text, t.shape))}]"
+    if isinstance(t, TupleType):
+        return f"({', '.join(map(describe, t.fields))})"
+    if isinstance(t, ShapeType):
+        return f"shape{dims_text(t.dims)}"
+    return str(t)
+
+
+def parse_type(text: str, scope: Mapping[str, Dim]) -> TensorType:
+    """Inverse of `describe` for tensors: ``f32[n, 2 * m]``; symbols come from ``scope``."""
+    match = re.fullmatch(r"\s*(\w+)\[(.*)\]\s*", text)
+    if match is None:
+        raise ValueError(f"`{text}` is not a tensor type such as f32[n, 4]")
+    return TensorType(tuple(parse(part, scope) for part in split_commas(match[2])), match[1])
+
+
+def split_commas(text: str) -> tuple[str, ...]:
+    """Split at the commas outside parentheses; empty text gives nothing."""
+    parts: list[str] = []
+    depth = 0
+    for piece in text.split(","):
+        if depth:
+            parts[-1] += "," + piece
+        elif piece.strip():
+            parts.append(piece)
+        depth += piece.count("(") - piece.count(")")
+    return tuple(p.strip() for p in parts)
+
+
+def map_type(t: Type, fn: Callable[[DimLike], DimLike]) -> Type:
+    """Rewrite every dimension of a type."""
+    if isinstance(t, TensorType):
+        return TensorType(tuple(fn(d) for d in t.shape), t.dtype)
+    if isinstance(t, ShapeType):
+        return ShapeType(tuple(fn(d) for d in t.dims))
+    if isinstance(t, TupleType):
+        return TupleType(tuple(map_type(f, fn) for f in t.fields))
+    if isinstance(t, FuncType):
+        return FuncType(tuple(map_type(p, fn) for p in t.params), map_type(t.ret, fn), t.pure)
+    return t
+
+
+def substitute_type(t: Type, mapping: Mapping[Dim, DimLike]) -> Type:
+    """Replace symbols in a type."""
+    return map_type(t, lambda d: substitute(d, mapping)) if mapping else t
+
+
+def type_dims(t: Type) -> tuple[DimLike, ...]:
+    """Every dimension expression of a type, left to right."""
+    if isinstance(t, TensorType):
+        return t.shape
+    if isinstance(t, ShapeType):
+        return t.dims
+    if isinstance(t, TupleType):
+        return tuple(d for f in t.fields for d in type_dims(f))
+    return ()
+
+
+def free_dims_of_type(t: Type) -> tuple[Dim, ...]:
+    """Symbols of a type in order of first appearance."""
+    found: dict[Dim, None] = {}
+    for d in type_dims(t):
+        for s in free_dims(d):
+            found.setdefault(s)
+    return tuple(found)

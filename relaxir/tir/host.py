@@ -1,0 +1,104 @@
+"""Statements of host programs: what is left of a graph function after `LowerHost`.
+
+A host program binds dimensions, checks, places temporaries in its frame, calls kernels and returns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from relaxir.support.spans import Span
+from relaxir.sym import Dim, DimLike
+from relaxir.tir.buffer import Buffer
+from relaxir.tir.expr import Expr
+from relaxir.tir.stmt import Stmt
+
+
+@dataclass(frozen=True, slots=True)
+class Extent(Expr):
+    """Run-time extent of one axis of an input argument (only in host programs, before the dims are bound)."""
+
+    buffer: Buffer
+    axis: int
+    dtype: str = "int64"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BindDim(Stmt):
+    """Define a symbolic dimension from a run-time int64 value; visible in all later statements of the function."""
+
+    dim: Dim
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllocFrame(Stmt):
+    """Place a temporary in the function's frame.
+
+    ``offset`` is None until `PlanMemory`; then bytes from the base of ``frame`` (frames are numbered in program
+    order: one is opened at the first statement where all its sizes are known).
+    """
+
+    buffer: Buffer
+    frame: int = 0
+    offset: DimLike | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenFrame(Stmt):
+    """Push ``size`` bytes on the workspace stack as frame ``frame`` (popped when the function returns)."""
+
+    frame: int
+    size: DimLike
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllocOutput(Stmt):
+    """Memory of result ``index``: the caller's array when one was given (its shape is checked), else from the pool."""
+
+    buffer: Buffer
+    index: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alias(Stmt):
+    """``buffer`` names the memory of ``source`` from element ``offset`` on (reshape, contiguous slice)."""
+
+    buffer: Buffer
+    source: Buffer
+    offset: DimLike = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Copy(Stmt):
+    """Copy all bytes of ``source`` to ``target`` (equal sizes, no overlap)."""
+
+    target: Buffer
+    source: Buffer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallKernel(Stmt):
+    """Call a tensor program of the module: buffers in the order of its parameters, a value for each of its dims."""
+
+    callee: str
+    args: tuple[Buffer, ...]
+    dims: tuple[DimLike, ...] = ()
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallLibrary(Stmt):
+    """Call ``int symbol(DLTensor* args...)`` of a foreign library; non-zero fails the call."""
+
+    symbol: str
+    args: tuple[Buffer, ...]
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConstantData(Stmt):
+    """``buffer`` names constant number ``index`` of the module's constant table."""
+
+    buffer: Buffer
+    index: int

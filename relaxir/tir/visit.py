@@ -1,0 +1,235 @@
+"""Walks over tensor programs: children, pre-order iteration, bottom-up rebuilding, substitution, symbols used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import TypeVar
+
+from relaxir.sym import Dim, DimLike, free_dims, substitute
+from relaxir.tir.buffer import Buffer
+from relaxir.tir.expr import Bcast, Binary, Call, Cast, Expr, Load, Select, Size, Var, as_expr, binary
+from relaxir.tir.host import Alias, AllocFrame, AllocOutput, BindDim, CallKernel, CallLibrary, ConstantData, Copy, OpenFrame
+from relaxir.tir.stmt import Alloc, Assert, Axis, Block, For, If, Let, Prefetch, Seq, Stmt, Store, Switch, While
+
+Node = TypeVar("Node", Expr, Stmt)
+
+
+def child_exprs(node: Expr | Stmt) -> tuple[Expr, ...]:
+    """Expressions directly below a node, in evaluation order."""
+    found: tuple[Expr, ...] = ()
+    for f in fields(node):  # type: ignore[arg-type]  # every node is a dataclass
+        value = getattr(node, f.name)
+        if isinstance(value, Expr):
+            found += (value,)
+        elif isinstance(value, tuple):
+            found += tuple(v for v in value if isinstance(v, Expr))
+    return found
+
+
+def child_stmts(stmt: Stmt) -> tuple[Stmt, ...]:
+    """Statements directly below a statement, in program order."""
+    if isinstance(stmt, Seq):
+        return stmt.stmts
+    if isinstance(stmt, Block):
+        return ((stmt.init,) if stmt.init is not None else ()) + (stmt.body,)
+    if isinstance(stmt, If):
+        return (stmt.then,) + ((stmt.other,) if stmt.other is not None else ())
+    if isinstance(stmt, For | While | Let | Alloc | Switch):
+        return (stmt.body,)
+    return ()
+
+
+def walk_expr(expr: Expr) -> Iterator[Expr]:
+    """All expressions of a tree, parents first."""
+    yield expr
+    for child in child_exprs(expr):
+        yield from walk_expr(child)
+
+
+def walk(stmt: Stmt) -> Iterator[Stmt]:
+    """All statements of a tree, parents first."""
+    yield stmt
+    for child in child_stmts(stmt):
+        yield from walk(child)
+
+
+def all_exprs(stmt: Stmt) -> Iterator[Expr]:
+    """Every expression anywhere below a statement."""
+    for s in walk(stmt):
+        for e in child_exprs(s):
+            yield from walk_expr(e)
+
+
+def map_expr(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:
+    """Rebuild bottom-up: ``fn`` sees each node after its children were rebuilt; unchanged trees are returned as they are."""
+    if isinstance(expr, Load):
+        items = tuple(map_expr(i, fn) for i in expr.indices)
+        expr = expr if all(a is b for a, b in zip(items, expr.indices, strict=True)) else Load(expr.buffer, items)
+    elif isinstance(expr, Binary):
+        a, b = map_expr(expr.a, fn), map_expr(expr.b, fn)
+        expr = expr if a is expr.a and b is expr.b else binary(expr.op, a, b)
+    elif isinstance(expr, Call):
+        arg = map_expr(expr.arg, fn)
+        expr = expr if arg is expr.arg else Call(expr.fn, arg)
+    elif isinstance(expr, Cast):
+        value = map_expr(expr.value, fn)
+        expr = expr if value is expr.value else Cast(value, expr.dtype)
+    elif isinstance(expr, Select):
+        c, t, o = (map_expr(e, fn) for e in (expr.cond, expr.then, expr.other))
+        expr = expr if (c, t, o) == (expr.cond, expr.then, expr.other) else Select(c, t, o)
+    elif isinstance(expr, Bcast):
+        index = map_expr(expr.index, fn)
+        expr = expr if index is expr.index else Bcast(index, expr.extent)
+    return fn(expr)
+
+
+def map_stmt(
+    stmt: Stmt,
+    on_expr: Callable[[Expr], Expr] | None = None,
+    on_stmt: Callable[[Stmt], Stmt] | None = None,
+    on_buffer: Callable[[Buffer], Buffer] | None = None,
+    on_dim: Callable[[DimLike], DimLike] | None = None,
+) -> Stmt:
+    """Rebuild a statement tree bottom-up.
+
+    Args:
+        stmt: the tree.
+        on_expr: applied to every expression node (bottom-up).
+        on_stmt: applied to every statement after its parts were rebuilt.
+        on_buffer: replaces buffers wherever one is named (loads included).
+        on_dim: replaces every symbolic dimension expression (sizes, block extents, frame offsets).
+    """
+
+    def node(e: Expr) -> Expr:
+        if on_buffer is not None and isinstance(e, Load):
+            new = on_buffer(e.buffer)
+            e = e if new is e.buffer else Load(new, e.indices)
+        if on_dim is not None:
+            if isinstance(e, Size):
+                e = as_expr(on_dim(e.expr))
+            elif isinstance(e, Bcast):
+                e = Bcast(e.index, on_dim(e.extent))
+        return on_expr(e) if on_expr is not None else e
+
+    def value(v: object) -> object:
+        if isinstance(v, Expr):
+            return map_expr(v, node)
+        if isinstance(v, Stmt):
+            return rebuild(v)
+        if isinstance(v, Buffer):
+            return on_buffer(v) if on_buffer is not None else v
+        if isinstance(v, Axis):
+            return v if on_dim is None else replace(v, extent=on_dim(v.extent))
+        if isinstance(v, tuple):
+            items = tuple(value(i) for i in v)
+            return v if all(a is b for a, b in zip(items, v, strict=True)) else items
+        return v
+
+    def rebuild(s: Stmt) -> Stmt:
+        changed: dict[str, object] = {}
+        for f in fields(s):  # type: ignore[arg-type]  # every node is a dataclass
+            old = getattr(s, f.name)
+            new = value(old)
+            if on_dim is not None and f.name in DIM_FIELDS and type(s) in DIM_STMTS:
+                new = tuple(on_dim(d) for d in old) if isinstance(old, tuple) else (None if old is None else on_dim(old))
+            if new is not old:
+                changed[f.name] = new
+        out = replace(s, **changed) if changed else s  # type: ignore[type-var]  # every node is a dataclass
+        return on_stmt(out) if on_stmt is not None else out
+
+    return rebuild(stmt)
+
+
+DIM_FIELDS = frozenset({"dims", "offset", "size"})
+DIM_STMTS = frozenset({CallKernel, Alias, AllocFrame, OpenFrame})
+
+
+def substitute_vars(node: Node, mapping: Mapping[Var, Expr]) -> Node:
+    """Replace variables by expressions (simultaneously)."""
+
+    def swap(e: Expr) -> Expr:
+        return mapping.get(e, e) if isinstance(e, Var) else e
+
+    if isinstance(node, Expr):
+        return map_expr(node, swap)
+    return map_stmt(node, on_expr=swap)
+
+
+def substitute_buffers(stmt: Stmt, mapping: Mapping[Buffer, Buffer]) -> Stmt:
+    """Replace buffers wherever they are named."""
+    return map_stmt(stmt, on_buffer=lambda b: mapping.get(b, b))
+
+
+def substitute_dims(stmt: Stmt, mapping: Mapping[Dim, DimLike]) -> Stmt:
+    """Replace symbols in every dimension expression; buffers with those symbols in their shape are rebuilt, one new per old."""
+    renamed: dict[Buffer, Buffer] = {}
+
+    def buffer(b: Buffer) -> Buffer:
+        if b not in renamed:
+            shape = tuple(substitute(d, mapping) for d in b.shape)
+            renamed[b] = b if shape == b.shape else replace(b, shape=shape)
+        return renamed[b]
+
+    return map_stmt(stmt, on_buffer=buffer, on_dim=lambda d: substitute(d, mapping))
+
+
+def buffers_of(stmt: Stmt) -> tuple[Buffer, ...]:
+    """Every buffer named in a statement, in order of first appearance."""
+    found: dict[Buffer, None] = {}
+    for s in walk(stmt):
+        for e in child_exprs(s):
+            for x in walk_expr(e):
+                if isinstance(x, Load):
+                    found.setdefault(x.buffer)
+        for f in fields(s):  # type: ignore[arg-type]  # every node is a dataclass
+            v = getattr(s, f.name)
+            for item in v if isinstance(v, tuple) else (v,):
+                if isinstance(item, Buffer):
+                    found.setdefault(item)
+    return tuple(found)
+
+
+def reads_of(stmt: Stmt) -> tuple[Load, ...]:
+    """Every load below a statement."""
+    return tuple(e for e in all_exprs(stmt) if isinstance(e, Load))
+
+
+def stores_of(stmt: Stmt) -> tuple[Store, ...]:
+    """Every store below a statement, in program order."""
+    return tuple(s for s in walk(stmt) if isinstance(s, Store))
+
+
+def free_dims_of(params: Sequence[Buffer], body: Stmt) -> tuple[Dim, ...]:
+    """Symbols a program takes from outside, sorted by name (without those bound by `Switch` or `BindDim`)."""
+    used: dict[Dim, None] = {}
+    bound = {s.dim for s in walk(body) if isinstance(s, Switch | BindDim)}
+
+    def add(d: DimLike) -> None:
+        for symbol in free_dims(d):
+            used.setdefault(symbol)
+
+    for b in (*params, *buffers_of(body)):
+        for d in b.shape:
+            add(d)
+    for e in all_exprs(body):
+        if isinstance(e, Size):
+            add(e.expr)
+        elif isinstance(e, Bcast):
+            add(e.extent)
+    for s in walk(body):
+        if isinstance(s, Block):
+            for axis in s.axes:
+                add(axis.extent)
+        elif isinstance(s, CallKernel):
+            for d in s.dims:
+                add(d)
+        elif isinstance(s, Alias | AllocFrame) and s.offset is not None:
+            add(s.offset)
+        elif isinstance(s, OpenFrame):
+            add(s.size)
+    return tuple(sorted((d for d in used if d not in bound), key=lambda d: d.name))
+
+
+HOST_STATEMENTS = (Alias, AllocFrame, AllocOutput, BindDim, CallKernel, CallLibrary, ConstantData, Copy, OpenFrame)
+LEAF_STATEMENTS = (Store, Assert, Prefetch, *HOST_STATEMENTS)
