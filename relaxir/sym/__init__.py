@@ -1,1 +1,1 @@
-"""relaxir.sym."""
+"""Dimensions, facts about them, and proofs; the only package that imports sympy."""
