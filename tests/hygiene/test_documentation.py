@@ -72,9 +72,9 @@ def unknown_codes(src: Source) -> Iterator[str]:
         if isinstance(node, ast.Call) and (error := classes.get(ast.unparse(node.func).rpartition(".")[2])):
             known = {code for base in error.__mro__ for code in getattr(base, "CODES", ())}
             for keyword in node.keywords:
-                if keyword.arg == "code" and isinstance(keyword.value, ast.Constant):
-                    if keyword.value.value not in known:
-                        yield f"{src.path}:{node.lineno}: {error.__name__} has no code {keyword.value.value!r}"
+                value = keyword.value
+                if keyword.arg == "code" and isinstance(value, ast.Constant) and value.value not in known:
+                    yield f"{src.path}:{node.lineno}: {error.__name__} has no code {value.value!r}"
 
 
 def test_public_names_are_documented() -> None:

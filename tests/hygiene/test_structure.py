@@ -71,7 +71,7 @@ def mutable_globals(src: Source) -> Iterator[str]:
     """Module-level names bound to a container that code could fill, and functions that rebind globals."""
     for node in _module_level(src.tree):
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None and _mutable(node.value):
-            yield f"{src.path}:{node.lineno}: mutable container at module level: use a tuple, frozenset or MappingProxyType"
+            yield f"{src.path}:{node.lineno}: mutable container at module level: use tuple, frozenset, MappingProxyType"
     for node in ast.walk(src.tree):
         if isinstance(node, ast.Global):
             yield f"{src.path}:{node.lineno}: a function rebinds a global"
