@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -159,6 +159,24 @@ class BlockBuilder:
     def get(self) -> IRModule:
         """The module built so far."""
         return IRModule(self._functions)
+
+    @contextmanager
+    def fragment(self, facts: Facts, names: Iterable[str]) -> Iterator[list[Binding]]:
+        """Build loose bindings for a pass: symbols and relations come from ``facts``, ``names`` are taken.
+
+        The list is filled when the ``with`` ends.
+        """
+        self._names, self._dims = set(names), {d.name: d for d in facts.dims}
+        self._facts = facts
+        scope = _Scope()
+        self._scopes.append(scope)
+        collected: list[Binding] = []
+        try:
+            yield collected
+        finally:
+            self._scopes.pop()
+        scope.close_block()
+        collected.extend(b for block in scope.blocks for b in block.bindings)
 
     # ---- bindings --------------------------------------------------------------------------------------------------
 
