@@ -67,7 +67,7 @@ class _Legalizer(Rewriter):
         if made is None:
             made = self.known[key] = self.make(call, outs, inline, symbols)  # type: ignore[arg-type]  # tensors, checked above
         values = dict(zip(made.symbols, symbols, strict=True))
-        dims = tuple(substitute(values.get(d, d), {}) for d in made.func.dims)
+        dims = tuple(values.get(d, d) for d in made.func.dims)
         pairs = zip(call.args, inline, strict=True)
         args = tuple(a for a, c in pairs if c is None and isinstance(a.type, TensorType))
         return CallTIR(made.callee, args, dims, call.type, call.span)
