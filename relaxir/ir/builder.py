@@ -222,7 +222,11 @@ class BlockBuilder:
         return var
 
     def call_tir(
-        self, callee: str, args: Sequence[Emittable], out: Type | Sequence[TensorType], dims: Sequence[DimLike] | None = None
+        self,
+        callee: str,
+        args: Sequence[Emittable],
+        out: Type | Sequence[TensorType],
+        dims: Sequence[DimLike] | None = None,
     ) -> CallTIR:
         """A call of the module's tensor program ``callee``; ``dims`` are derived from the shapes when not given."""
         func = self._functions.get(callee)

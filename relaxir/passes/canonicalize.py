@@ -21,7 +21,9 @@ from relaxir.ir.rewrite import Rewriter, map_functions
 from relaxir.ir.types import TensorType
 from relaxir.passes.base import Pass, PassContext
 
-IDENTITY_IF_SAME_TYPE: frozenset[str] = frozenset({"reshape", "astype", "broadcast_to", "expand_dims", "squeeze", "concat"})
+IDENTITY_IF_SAME_TYPE: frozenset[str] = frozenset(
+    {"reshape", "astype", "broadcast_to", "expand_dims", "squeeze", "concat"}
+)
 
 
 class _Canonical(Rewriter):

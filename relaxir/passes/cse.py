@@ -15,7 +15,19 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from relaxir.ir.expr import Bind, Binding, Body, CallTIR, Constant, Expr, OpCall, ShapeExpr, TupleExpr, TupleGetItem, Var
+from relaxir.ir.expr import (
+    Bind,
+    Binding,
+    Body,
+    CallTIR,
+    Constant,
+    Expr,
+    OpCall,
+    ShapeExpr,
+    TupleExpr,
+    TupleGetItem,
+    Var,
+)
 from relaxir.ir.module import IRModule
 from relaxir.ir.rewrite import Rewriter, map_functions
 from relaxir.passes.base import Pass, PassContext

@@ -15,7 +15,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from relaxir.ir.expr import Bind, Binding, BindingBlock, Body, CallDPS, Check, Expr, FuncCall, Function, If, MatchCast, OpCall, Var
+from relaxir.ir.expr import (
+    Bind,
+    Binding,
+    BindingBlock,
+    Body,
+    CallDPS,
+    Check,
+    Expr,
+    FuncCall,
+    Function,
+    If,
+    MatchCast,
+    OpCall,
+    Var,
+)
 from relaxir.ir.module import IRModule
 from relaxir.ir.rewrite import expr_dims, leaves, map_functions, used_in_body, used_vars
 from relaxir.passes.base import Pass, PassContext
@@ -101,8 +115,10 @@ class DeadCode(Pass):
         def clean(func: Function) -> Function:
             live = _Liveness(module)
             body = live.body(func.body)
-            return func if body is func.body else Function(
-                func.params, body, func.ret, func.where, func.attrs, func.pure, func.span
+            return (
+                func
+                if body is func.body
+                else Function(func.params, body, func.ret, func.where, func.attrs, func.pure, func.span)
             )
 
         return map_functions(module, clean)

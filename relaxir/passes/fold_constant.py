@@ -120,5 +120,3 @@ class FoldConstant(Pass):
             return _Folder(ctx.fold_limit).function(func)
 
         return map_functions(module, fold)
-
-

@@ -130,8 +130,11 @@ class _Grouping:
                 return cheap(self.program(position)) and pattern in POINTWISE
             return same_point or cheap(self.program(position))
         # a reduction or contraction keeps its own loops: what follows must be at the same point of the result
-        return not group.heavy and same_point and all(self.pattern(m) in POINTWISE for m in group.members) and all(
-            same_shape(self.bindings[m], b) for m in group.members
+        return (
+            not group.heavy
+            and same_point
+            and all(self.pattern(m) in POINTWISE for m in group.members)
+            and all(same_shape(self.bindings[m], b) for m in group.members)
         )
 
     def reads_at_own_point(self, position: int, var: Var) -> bool:
@@ -152,19 +155,27 @@ class _Grouping:
 def same_shape(a: Binding, b: Binding) -> bool:
     """Whether two bindings give tensors of one shape."""
     assert not isinstance(a, Check) and not isinstance(b, Check)
-    return isinstance(a.var.type, TensorType) and isinstance(b.var.type, TensorType) and a.var.type.shape == b.var.type.shape
+    return (
+        isinstance(a.var.type, TensorType)
+        and isinstance(b.var.type, TensorType)
+        and a.var.type.shape == b.var.type.shape
+    )
 
 
 def cheap(func: PrimFunc) -> bool:
     """Whether recomputing an element costs less than storing and loading it."""
     exprs: list[TExpr] = list(all_exprs(func.body))
     costly = sum(isinstance(e, Call) and e.fn.value not in CHEAP_INTRINSICS for e in exprs)
-    return costly == 0 and sum(isinstance(e, Load) for e in exprs) <= 3 and not any(
-        isinstance(s, Block) and s.init is not None for s in walk(func.body)
+    return (
+        costly == 0
+        and sum(isinstance(e, Load) for e in exprs) <= 3
+        and not any(isinstance(s, Block) and s.init is not None for s in walk(func.body))
     )
 
 
-CHEAP_INTRINSICS: Final = frozenset({"neg", "abs", "not", "sign", "floor", "ceil", "round", "trunc", "isnan", "isinf", "sqrt"})
+CHEAP_INTRINSICS: Final = frozenset(
+    {"neg", "abs", "not", "sign", "floor", "ceil", "round", "trunc", "isnan", "isinf", "sqrt"}
+)
 
 
 class _Fuser:
@@ -177,15 +188,22 @@ class _Fuser:
 
     def body(self, body: Body, outside: set[Var]) -> Body:
         needed = outside | set(used_vars(body.result)) | {v for v in (body.result,) if isinstance(v, Var)}
-        per_block = [set(v for b in block.bindings if not isinstance(b, Check) for v in used_vars(b.value)) for block in body.blocks]
+        per_block = [
+            set(v for b in block.bindings if not isinstance(b, Check) for v in used_vars(b.value))
+            for block in body.blocks
+        ]
         blocks = []
         for number, block in enumerate(body.blocks):
-            elsewhere = needed.union(*(s for n, s in enumerate(per_block) if n != number)) if len(per_block) > 1 else needed
+            elsewhere = (
+                needed.union(*(s for n, s in enumerate(per_block) if n != number)) if len(per_block) > 1 else needed
+            )
             blocks.append(self.block(block, elsewhere))
         return Body(tuple(blocks), body.result)
 
     def block(self, block: BindingBlock, outside: set[Var]) -> BindingBlock:
-        captured = {v for b in block.bindings if isinstance(b, Bind) and isinstance(b.value, If) for v in used_vars(b.value)}
+        captured = {
+            v for b in block.bindings if isinstance(b, Bind) and isinstance(b.value, If) for v in used_vars(b.value)
+        }
         groups = _Grouping(block, outside | captured, self.programs).decide()
         at = {g.root: g for g in groups}
         inside = {m for g in groups for m in g.members}
@@ -250,5 +268,3 @@ class FuseOps(Pass):
         for name, func in module.graph_functions().items():
             changed[name] = replace(func, body=fuser.body(func.body, set()))
         return module.with_functions({**changed, **fuser.made})
-
-

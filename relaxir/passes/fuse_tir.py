@@ -199,11 +199,7 @@ class FuseTIR(Pass):
 
 def drop_unused(module: IRModule) -> IRModule:
     """Remove tensor programs that no function calls (those written by hand and never called included)."""
-    called = {
-        e.callee
-        for f in module.graph_functions().values()
-        for e in called_programs(f)
-    }
+    called = {e.callee for f in module.graph_functions().values() for e in called_programs(f)}
     unused: dict[str, AnyFunc | None] = {
         n: None for n, f in module.prim_funcs().items() if n not in called and not f.is_host and "public" not in f.attrs
     }

@@ -109,5 +109,3 @@ class InsertChecks(Pass):
         """Re-infer every call under the facts known at it."""
         changed = {k: _Inserter(module, f, k).finish(f) for k, f in module.graph_functions().items()}
         return module.with_functions(changed)
-
-

@@ -58,7 +58,9 @@ class _Legalizer(Rewriter):
         """The program's call in place of the operator's."""
         outs = call.type.fields if isinstance(call.type, TupleType) else (call.type,)
         if not all(isinstance(o, TensorType) for o in outs):
-            raise UnsupportedError(f"{call.op.name}: a result that is not a tensor reached code generation", span=call.span)
+            raise UnsupportedError(
+                f"{call.op.name}: a result that is not a tensor reached code generation", span=call.span
+            )
         inline = tuple(immediate(a) for a in call.args)
         types = (*(a.type for a in call.args), *outs)
         symbols = symbols_of(types, call)
@@ -77,7 +79,9 @@ class _Legalizer(Rewriter):
     ) -> _Known:
         """Lower the operator and add the program to the module."""
         func = call.op.lower(tuple(a.type for a in call.args), call.attrs, outs)  # type: ignore[arg-type]  # as inferred
-        func = with_immediates(func, tuple(c for a, c in zip(call.args, inline, strict=True) if isinstance(a.type, TensorType)))
+        func = with_immediates(
+            func, tuple(c for a, c in zip(call.args, inline, strict=True) if isinstance(a.type, TensorType))
+        )
         func = replace(func, span=call.span, attrs=MappingProxyType({**func.attrs, "op": call.op.name}))
         name = self.module.unique_name(call.op.name)
         self.module = self.module.with_functions({name: func})
@@ -115,7 +119,9 @@ def symbols_of(types: tuple[Type, ...], call: OpCall) -> tuple[Dim, ...]:
     return tuple(found)
 
 
-def signature_key(call: OpCall, types: tuple[Type, ...], inline: tuple[Const | None, ...], symbols: tuple[Dim, ...]) -> Hashable:
+def signature_key(
+    call: OpCall, types: tuple[Type, ...], inline: tuple[Const | None, ...], symbols: tuple[Dim, ...]
+) -> Hashable:
     """Equal for calls that differ in the names of their symbols only."""
     names: dict[Dim, DimLike] = {
         s: dim(f"d{i}", min=s.min, max=s.max, multiple_of=s.multiple_of) for i, s in enumerate(symbols)
