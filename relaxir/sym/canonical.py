@@ -33,7 +33,7 @@ from relaxir.sym.expr import (
 )
 from relaxir.sym.normalize import normalize
 from relaxir.sym.order import Atom, Bound, Order
-from relaxir.sym.poly import Poly
+from relaxir.sym.poly import Monomial, Poly
 
 _MOST_TERMS = 400
 
@@ -153,12 +153,16 @@ class Canonical(Order):
         head = c.leading()
         scale = c.terms[head]
         whole, rest = Poly({}), p
-        for monomial in sorted(p.terms, key=lambda m: (-len(m), m)):
-            cofactor = poly.divide(monomial, head)
-            coefficient = rest.terms.get(monomial, 0)
-            if cofactor is None or not coefficient or len(rest.terms) > _MOST_TERMS:
-                continue
-            quotient = Poly({cofactor: coefficient // scale} if coefficient // scale else {})
+        seen: set[Monomial] = set()
+        while len(rest.terms) <= _MOST_TERMS:
+            todo = [m for m in rest.terms if m not in seen and poly.divide(m, head) is not None]
+            if not todo:
+                break
+            monomial = Poly(dict.fromkeys(todo, 1)).leading()
+            seen.add(monomial)
+            cofactor = poly.divide(monomial, head) or ()
+            coefficient = rest.terms[monomial] // scale
+            quotient = Poly({cofactor: coefficient} if coefficient else {})
             smaller = rest - quotient * c
             if len(smaller.terms) <= len(rest.terms):  # do not trade one term for several
                 whole, rest = whole + quotient, smaller
