@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf
+from math import inf, prod
 from typing import Literal
 from zlib import crc32
 
@@ -37,7 +37,7 @@ class Atom:
     """A symbol, or a function value that the polynomial layer does not look into."""
 
     key: str
-    kind: Literal["dim", "floor", "max", "broadcast"]
+    kind: Literal["dim", "floor", "max", "broadcast", "product"]
     lo: Bound
     hi: Bound
     args: tuple[Poly, ...] = ()
@@ -297,5 +297,7 @@ def _apply(kind: str, args: list[int | None]) -> int | None:
         return values[0] // values[1] if values[1] else None
     if kind == "max":
         return max(values)
+    if kind == "product":
+        return prod(values)
     sizes = {value for value in values if value != 1}
     return None if len(sizes) > 1 else sizes.pop() if sizes else 1

@@ -6,7 +6,7 @@ from math import gcd, lcm, prod
 
 from relaxir.sym import poly
 from relaxir.sym.canonical import Canonical
-from relaxir.sym.expr import DimLike, add, broadcast, floordiv, max_, min_, mod, mul
+from relaxir.sym.expr import DimLike, add, broadcast, floordiv, max_, min_, mod, mul, product
 from relaxir.sym.order import Atom
 from relaxir.sym.poly import Poly
 
@@ -51,6 +51,8 @@ class Rebuilder:
         args = [self.expr(arg) for arg in atom.args]
         if atom.kind == "max":
             return max_(*args)
+        if atom.kind == "product":
+            return product(args)
         result = args[0]
         for arg in args[1:]:
             result = broadcast(result, arg)
