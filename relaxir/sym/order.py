@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf
+from math import inf, prod
 from typing import Literal
 from zlib import crc32
 
@@ -27,6 +27,7 @@ Bound = int | float
 """An int, or plus or minus infinity."""
 
 _DEPTH = 4
+_STEPS = 300
 _SAMPLES = 8
 _MOST_TERMS = 40
 
@@ -36,7 +37,7 @@ class Atom:
     """A symbol, or a function value that the polynomial layer does not look into."""
 
     key: str
-    kind: Literal["dim", "floor", "max", "broadcast"]
+    kind: Literal["dim", "floor", "max", "broadcast", "product"]
     lo: Bound
     hi: Bound
     args: tuple[Poly, ...] = ()
@@ -70,6 +71,7 @@ class Order:
         self._proofs: dict[tuple[Poly, int], bool] = {}
         self._values: list[dict[str, int | None]] = []
         self._usable: list[int] | None = None
+        self._steps = 0
 
     def forget(self) -> None:
         """Drop the atoms, what is known, and everything that was derived from them."""
@@ -118,13 +120,30 @@ class Order:
         """Tell whether ``p >= 1`` can be proved."""
         return self.nonnegative(p.shift(-1))
 
-    def nonnegative(self, p: Poly, depth: int = _DEPTH) -> bool:
+    def nonnegative(self, p: Poly) -> bool:
         """Tell whether ``p >= 0`` can be proved for all allowed values."""
+        if p.value is not None:
+            return p.value >= 0
+        found = self._proofs.get((p, _DEPTH))
+        if found is None:
+            outer, self._steps = self._steps, _STEPS
+            # deeper and deeper: most proofs are short
+            found = any(self._search(p, depth) for depth in range(_DEPTH + 1))
+            self._proofs[p, _DEPTH] = found
+            self._steps = outer
+        return found
+
+    def _search(self, p: Poly, depth: int) -> bool:
         if p.value is not None:
             return p.value >= 0
         found = self._proofs.get((p, depth))
         if found is None:
-            found = self._proofs[p, depth] = self._prove(p, depth)
+            self._steps -= 1
+            if self._steps < 0:
+                return False
+            found = self._prove(p, depth)
+            if found or self._steps >= 0:
+                self._proofs[p, depth] = found
         return found
 
     def _prove(self, p: Poly, depth: int) -> bool:
@@ -143,7 +162,7 @@ class Order:
         if depth == 0:
             return False
         return any(
-            all(self.nonnegative(goal, depth - 1) for goal in goals) for goals in self._weaker(p)
+            all(self._search(goal, depth - 1) for goal in goals) for goals in self._weaker(p)
         )
 
     def _positive_when_shifted(self, p: Poly) -> bool:
@@ -278,5 +297,7 @@ def _apply(kind: str, args: list[int | None]) -> int | None:
         return values[0] // values[1] if values[1] else None
     if kind == "max":
         return max(values)
+    if kind == "product":
+        return prod(values)
     sizes = {value for value in values if value != 1}
     return None if len(sizes) > 1 else sizes.pop() if sizes else 1
