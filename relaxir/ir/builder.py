@@ -203,7 +203,7 @@ class BlockBuilder:
         """State the result of the function (or branch)."""
         self._scope().result = self.normalize(value)
 
-    def match_cast(self, value: Emittable, type: Type, name: str = "lv") -> Var:  # noqa: A002  # the IR's word
+    def match_cast(self, value: Emittable, type: Type, name: str = "lv") -> Var:  # the IR's word
         """See a value at a type: new bare symbols are defined from it, the rest is checked at run time.
 
         Raises:

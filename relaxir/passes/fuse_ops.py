@@ -37,8 +37,8 @@ from relaxir.ir.rewrite import expr_dims, leaves, used_vars
 from relaxir.ir.types import TensorType
 from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.sym import Dim, free_dims
-from relaxir.tir import Block, Call, Expr as TExpr
-from relaxir.tir import Load, PrimFunc
+from relaxir.tir import Block, Call, Load, PrimFunc
+from relaxir.tir import Expr as TExpr
 from relaxir.tir.classify import Pattern
 from relaxir.tir.visit import all_exprs, stores_of, walk
 

@@ -191,7 +191,7 @@ class FuseTIR(Pass):
                 made[name] = by_text.setdefault(prim_func_text("_", program), (name, program))
         rewriter = _Replacer(made)
         graph = {n: rewriter.function(f) for n, f in module.graph_functions().items() if n not in made}
-        changes: dict[str, AnyFunc | None] = {n: None for n in made}
+        changes: dict[str, AnyFunc | None] = dict.fromkeys(made)
         changes.update(dict(made.values()))
         out = module.with_functions({**graph, **changes})
         return drop_unused(out)

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from relaxir.passes.liveness import Lifetime
-from relaxir.sym import Dim, DimLike, Facts, Proof, add, ceildiv, evaluate, free_dims, max_, mul, product
 from relaxir.support.dtypes import info
+from relaxir.sym import Dim, DimLike, Facts, Proof, add, ceildiv, evaluate, free_dims, max_, mul, product
 
 ALIGNMENT = 64  # bytes: one cache line, and the widest vector
 

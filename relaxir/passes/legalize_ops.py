@@ -23,8 +23,8 @@ from relaxir.ir.types import TensorType, TupleType, Type, map_type, type_dims
 from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.support.errors import UnsupportedError
 from relaxir.sym import Dim, DimLike, dim, free_dims, substitute
-from relaxir.tir import Const, Expr as TExpr
-from relaxir.tir import Load, PrimFunc, const
+from relaxir.tir import Const, Load, PrimFunc, const
+from relaxir.tir import Expr as TExpr
 from relaxir.tir.visit import free_dims_of, map_stmt
 
 HOST_OPS: Final = frozenset({"reshape", "tensor_to_shape"})

@@ -21,7 +21,7 @@ from relaxir.tir import (
     Stmt,
     While,
 )
-from relaxir.tir.visit import buffers_of, child_stmts, child_exprs, walk_expr
+from relaxir.tir.visit import buffers_of, child_exprs, child_stmts, walk_expr
 
 PLACING = (AllocFrame, AllocOutput, ConstantData, BindDim, OpenFrame)
 

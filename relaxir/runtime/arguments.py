@@ -89,7 +89,8 @@ def _from_dlpack(value: object, function: str, spec: TensorSpec) -> Array:
         return np.from_dlpack(value)  # type: ignore[arg-type]  # anything with __dlpack__
     except (BufferError, RuntimeError, TypeError) as error:
         raise ArgumentError(
-            f"{function}: argument `{spec.name}` cannot be read through DLPack: {error}", help="copy it to the host first"
+            f"{function}: argument `{spec.name}` cannot be read through DLPack: {error}",
+            help="copy it to the host first",
         ) from error
 
 

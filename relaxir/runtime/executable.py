@@ -74,7 +74,9 @@ class _Block:
 class CompiledFunction:
     """A function of an `Executable`: call it with arrays, by position or by name."""
 
-    def __init__(self, signature: Signature, index: int, context: _Context, raise_native: Callable[[int, str], None]) -> None:
+    def __init__(
+        self, signature: Signature, index: int, context: _Context, raise_native: Callable[[int, str], None]
+    ) -> None:
         self._signature = signature
         self._index = index
         self._context = context
@@ -119,12 +121,20 @@ class CompiledFunction:
         """
         specs = self._signature.outputs
         if len(outputs) != len(specs):
-            raise ArgumentError(f"{self._signature.name}: gives {len(specs)} results, got {len(outputs)} arrays for them")
+            raise ArgumentError(
+                f"{self._signature.name}: gives {len(specs)} results, got {len(outputs)} arrays for them"
+            )
         for spec, out in zip(specs, outputs, strict=True):
-            if not isinstance(out, np.ndarray) or out.dtype != info(spec.type.dtype).numpy or out.ndim != spec.type.rank:
+            if (
+                not isinstance(out, np.ndarray)
+                or out.dtype != info(spec.type.dtype).numpy
+                or out.ndim != spec.type.rank
+            ):
                 raise ArgumentError(f"{self._signature.name}: output `{spec.name}` must be an array of {spec.type}")
             if not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable):
-                raise ArgumentError(f"{self._signature.name}: output `{spec.name}` must be compact, aligned and writable")
+                raise ArgumentError(
+                    f"{self._signature.name}: output `{spec.name}` must be compact, aligned and writable"
+                )
         self._run(args, feeds, tuple(outputs))
 
     def donating(self, *names: str) -> Callable[..., Array | tuple[Array, ...]]:

@@ -161,6 +161,4 @@ def _install(forms: Canonical, dim: Dim, solution: Poly, step: int) -> None:
 
 
 def _occurs(forms: Canonical, p: Poly, key: str) -> bool:
-    return any(
-        k == key or any(_occurs(forms, arg, key) for arg in forms.atoms[k].args) for k in p.atoms()
-    )
+    return any(k == key or any(_occurs(forms, arg, key) for arg in forms.atoms[k].args) for k in p.atoms())

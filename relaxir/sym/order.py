@@ -161,9 +161,7 @@ class Order:
             return True
         if depth == 0:
             return False
-        return any(
-            all(self._search(goal, depth - 1) for goal in goals) for goals in self._weaker(p)
-        )
+        return any(all(self._search(goal, depth - 1) for goal in goals) for goals in self._weaker(p))
 
     def _positive_when_shifted(self, p: Poly) -> bool:
         """Write every atom as its lower bound plus something and look for negative coefficients."""

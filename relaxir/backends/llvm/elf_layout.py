@@ -69,7 +69,9 @@ class Image:
         writable = [section for section in sections if section.flags & SHF_WRITE]
         self.constants = [section for section in sections if not section.flags & (SHF_WRITE | SHF_EXECINSTR)]
         self.code = [section for section in sections if section.flags & SHF_EXECINSTR]
-        self.data = sorted((section for section in writable if section.kind != SHT_NOBITS), key=lambda s: (_kind_order(s), s.name))
+        self.data = sorted(
+            (section for section in writable if section.kind != SHT_NOBITS), key=lambda s: (_kind_order(s), s.name)
+        )
         self.zeroed = [section for section in writable if section.kind == SHT_NOBITS]
         self._scan()
 
@@ -171,13 +173,39 @@ class Image:
             (_PT_LOAD, _RX, code_start, code_start, code_start, code_end - code_start, code_end - code_start, page),
             (_PT_LOAD, _RW, data_start, data_start, data_start, file_end - data_start, memory_end - data_start, page),
             (_PT_DYNAMIC, _RW, data_start, data_start, data_start, size, size, 8),
-            (_PT_GNU_RELRO, _R, data_start, data_start, data_start, protected_end - data_start, protected_end - data_start, 1),
+            (
+                _PT_GNU_RELRO,
+                _R,
+                data_start,
+                data_start,
+                data_start,
+                protected_end - data_start,
+                protected_end - data_start,
+                1,
+            ),
             (_PT_GNU_STACK, _RW, 0, 0, 0, 0, 0, 16),
         ]
         if self.weights is not None:
             offset, length = align_up(file_end, page), self.weights[1]
             segments.insert(3, (_PT_LOAD, _R, offset, self.weights_address, self.weights_address, length, length, page))
-        EHDR.pack_into(out, 0, self.ident, 3, self.arch.machine, 1, 0, EHDR.size, 0, 0, EHDR.size, PHDR.size, len(segments), 64, 0, 0)
+        EHDR.pack_into(
+            out,
+            0,
+            self.ident,
+            3,
+            self.arch.machine,
+            1,
+            0,
+            EHDR.size,
+            0,
+            0,
+            EHDR.size,
+            PHDR.size,
+            len(segments),
+            64,
+            0,
+            0,
+        )
         for index, segment in enumerate(segments):
             PHDR.pack_into(out, EHDR.size + PHDR.size * index, *segment)
         return bytes(out)
@@ -205,7 +233,9 @@ class Image:
             key = self._key(relocation.symbol)
             if relocation.kind == self.arch.absolute:
                 if not relocation.section.flags & SHF_WRITE:
-                    raise LinkError(f"address of '{relocation.symbol.name}' in the read-only section {relocation.section.name}")
+                    raise LinkError(
+                        f"address of '{relocation.symbol.name}' in the read-only section {relocation.section.name}"
+                    )
                 left.append(self._dynamic_entry(place, self.arch.absolute, key, relocation.addend))
                 continue
             if relocation.kind in self.arch.got_kinds:
@@ -215,7 +245,9 @@ class Image:
             else:
                 target = self._address(key)
             if target is None:
-                raise LinkError(f"'{relocation.symbol.name}' is undefined and used as data (relocation {relocation.kind})")
+                raise LinkError(
+                    f"'{relocation.symbol.name}' is undefined and used as data (relocation {relocation.kind})"
+                )
             self.arch.apply(out, place, relocation.kind, target + relocation.addend)
         return sorted(left, key=lambda entry: (entry[1] & 0xFFFFFFFF != self.arch.relative, entry[0]))
 
@@ -242,7 +274,13 @@ class Image:
         entries = [(1, self.offsets[name]) for name in needed]
         if soname is not None:
             entries.append((14, self.offsets[soname]))
-        entries += [(4, self.hash_table), (5, self.string_table), (6, self.symbol_table), (10, len(self.strings)), (11, _DYNSYM.size)]
+        entries += [
+            (4, self.hash_table),
+            (5, self.string_table),
+            (6, self.symbol_table),
+            (10, len(self.strings)),
+            (11, _DYNSYM.size),
+        ]
         if relocations:
             entries += [(7, self.rela_table), (8, _RELA.size * relocations), (9, _RELA.size)]
         for order, address_tag, size_tag in ((0, 25, 27), (1, 26, 28)):
