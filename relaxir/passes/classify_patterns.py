@@ -29,7 +29,7 @@ class ClassifyPatterns(Pass):
     def run(self, module: IRModule, ctx: PassContext) -> IRModule:
         """Annotate the programs that have no pattern yet."""
         changes: dict[str, AnyFunc | None] = {
-            name: replace(f, attrs=MappingProxyType({**f.attrs, "pattern": classify(f).value}))
+            name: replace(f, attrs=MappingProxyType({**f.attrs, "pattern": classify(f).name.lower()}))
             for name, f in module.prim_funcs().items()
             if "pattern" not in f.attrs and not f.is_host
         }

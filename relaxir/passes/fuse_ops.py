@@ -100,7 +100,7 @@ class _Grouping:
         return self.programs[b.value.callee]
 
     def pattern(self, position: int) -> Pattern:
-        return Pattern(self.program(position).attrs.get("pattern", Pattern.OPAQUE.value))
+        return Pattern[str(self.program(position).attrs.get("pattern", "opaque")).upper()]
 
     def home(self, position: int) -> _Group | None:
         """The group a producer may join, or None."""
