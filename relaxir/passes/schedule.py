@@ -32,7 +32,7 @@ class Schedule(Pass):
         """Schedule the programs that are not scheduled yet."""
         changes: dict[str, AnyFunc | None] = {}
         for name, func in module.prim_funcs().items():
-            if not func.is_host and "scheduled" not in func.attrs:
+            if not func.is_host and "rules" not in func.attrs:
                 text = func.attrs.get("config")
                 config = Config.parse(text) if isinstance(text, str) and text else None
                 changes[name] = schedule(func, ctx.target, config)
