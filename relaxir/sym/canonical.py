@@ -140,8 +140,8 @@ class Canonical(Order):
         return found
 
     def _floor(self, p: Poly, c: Poly) -> Poly:
-        if c.value == 0:
-            raise SymError("division of a dimension by zero")
+        if c.value == 0:  # the facts leave no value: nothing is known about it
+            return self._floor_atom(p, c)
         if not p.terms:
             return p
         if c.value is not None:
@@ -185,12 +185,30 @@ class Canonical(Order):
         rest = Poly({m: v % c for m, v in p.terms.items() if v % c})
         if not rest.terms or rest.value is not None:
             return whole
+        merged = self._merge_nested(rest, c)
+        if merged is not None:
+            return whole + merged
         flipped = rest.scale(-1).shift(c - 1)
+        lifted = Poly({m: v // c for m, v in flipped.terms.items() if v // c})
         other = Poly({m: v % c for m, v in flipped.terms.items() if v % c})
+        merged = self._merge_nested(other, c)
+        if merged is not None:
+            return whole - lifted - merged
         if _rank(other) < _rank(rest):
-            lifted = Poly({m: v // c for m, v in flipped.terms.items() if v // c})
             return whole - lifted - self._floor_rest(other, c)
         return whole + self._floor_rest(rest, c)
+
+    def _merge_nested(self, rest: Poly, c: int) -> Poly | None:
+        """Return ``(a // b + x) // c`` as ``(a + b*x) // (b*c)``, or None where there is no such quotient."""
+        for monomial, coefficient in sorted(rest.terms.items()):
+            inner = self.atoms[monomial[0]] if len(monomial) == 1 else None
+            if inner is None or inner.kind != "floor" or coefficient != 1:
+                continue
+            step = inner.args[1].value
+            if step is not None and step > 0:
+                others = (rest - poly.atom(inner.key)).scale(step)
+                return self.floor(others + inner.args[0], poly.constant(c * step))
+        return None
 
     def _floor_rest(self, rest: Poly, c: int) -> Poly:
         """Return ``rest // c`` where the coefficients of ``rest`` lie in ``0..c-1``."""
@@ -203,14 +221,6 @@ class Canonical(Order):
         if common > 1:
             smaller = Poly({m: v // common for m, v in rest.terms.items() if v // common})
             return self.floor(smaller, poly.constant(c // common))
-        for monomial, coefficient in sorted(rest.terms.items()):
-            inner = self.atoms[monomial[0]] if len(monomial) == 1 else None
-            if inner is None or inner.kind != "floor" or coefficient != 1:
-                continue
-            step = inner.args[1].value
-            if step is not None and step > 0:
-                others = (rest - poly.atom(inner.key)).scale(step)
-                return self.floor(others + inner.args[0], poly.constant(c * step))
         return self._floor_atom(rest, poly.constant(c))
 
     def _floor_atom(self, p: Poly, c: Poly) -> Poly:

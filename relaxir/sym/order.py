@@ -29,7 +29,7 @@ Bound = int | float
 _DEPTH = 4
 _STEPS = 300
 _SAMPLES = 8
-_MOST_TERMS = 40
+_MOST_TERMS = 100
 
 
 @dataclass(frozen=True)
@@ -186,14 +186,14 @@ class Order:
 
     def _weaker(self, p: Poly) -> Iterator[list[Poly]]:
         """Yield lists of goals; proving all goals of one list proves ``p >= 0``."""
+        yield from self._weaker_floors(p)
         for key in p.atoms():
             parts = p.split(key)
             if parts is None:
                 continue
             atom = self.atoms[key]
             factor, rest = parts
-            low, high = self.interval(factor)
-            sign = 1 if low >= 0 else -1 if high <= 0 else 0
+            sign = self._sign(factor)
             bound = atom.lo if sign > 0 else atom.hi
             if atom.kind == "floor" and sign:
                 yield from self._weaker_floor(atom, factor, rest, sign)
@@ -203,6 +203,26 @@ class Order:
                 yield [factor.scale(int(bound)) + rest]
         for fact in self.known:
             yield from self._weaker_fact(p, fact)
+
+    def _sign(self, p: Poly) -> int:
+        """Return 1 for ``p >= 0``, -1 for ``p <= 0``, 0 where the bounds of the atoms do not tell."""
+        low, high = self.interval(p)
+        return 1 if low >= 0 else -1 if high <= 0 else 0
+
+    def _weaker_floors(self, p: Poly) -> Iterator[list[Poly]]:
+        """Replace all quotients by constants at once: long sums have more of them than the search is deep."""
+        replaced = 0
+        for key in p.atoms():
+            numerator, denominator = self.atoms[key].args if self.atoms[key].kind == "floor" else (p, p)
+            c, parts = denominator.value, p.split(key)
+            if c is None or c <= 0 or parts is None:
+                continue
+            sign = self._sign(parts[0])
+            if sign:
+                p = parts[1].scale(c) + parts[0] * (numerator.shift(1 - c) if sign > 0 else numerator)
+                replaced += 1
+        if replaced > 1:
+            yield [p]
 
     def _weaker_floor(self, atom: Atom, factor: Poly, rest: Poly, sign: int) -> Iterator[list[Poly]]:
         numerator, denominator = atom.args
@@ -215,8 +235,7 @@ class Order:
             return
         quotient = factor.exact_quotient(denominator)
         if quotient is not None and quotient.terms:
-            low, high = self.interval(quotient)
-            if low >= 0 or high <= 0:
+            if self._sign(quotient):
                 yield [rest + quotient * least]
         if sign < 0 and self.interval(numerator)[0] >= 0:
             yield [rest + factor * numerator]
@@ -227,6 +246,11 @@ class Order:
         if sign > 0 and upper:
             yield from ([goal] for goal in goals)
         yield goals
+        if len(goals) == 2 and atom.kind == "max":  # in the case max(a, b) == a, also b <= a
+            gap = atom.args[0] - atom.args[1]
+            firsts = [[goals[0]], *self._weaker_fact(goals[0], gap)]
+            seconds = [[goals[1]], *self._weaker_fact(goals[1], gap.scale(-1))]
+            yield from ([*first, *second] for first in firsts for second in seconds)
 
     def _weaker_fact(self, p: Poly, fact: Poly) -> Iterator[list[Poly]]:
         """Subtract a multiple of ``fact`` that cancels one negative term of ``p``."""

@@ -116,6 +116,8 @@ class Poly:
 
     def exact_quotient(self, divisor: Poly) -> Poly | None:
         """Return ``self / divisor`` where the division leaves no remainder, else None."""
+        if not divisor.terms:
+            return None
         head = divisor.leading()
         factor = divisor.terms[head]
         quotient: dict[Monomial, int] = {}

@@ -96,7 +96,8 @@ class Rebuilder:
     def _as_minimum(self, factor: Poly, rest: Poly, atom: Atom) -> list[DimLike]:
         """Use ``max(xs) == s - min(s - xs)``, with ``s`` the largest coefficient of each term in ``xs``."""
         monomials = {m for arg in atom.args for m in arg.terms}
-        top = Poly({m: max(arg.terms.get(m, 0) for arg in atom.args) for m in monomials})
+        highest = {m: max(arg.terms.get(m, 0) for arg in atom.args) for m in monomials}
+        top = Poly({m: c for m, c in highest.items() if c})
         args = [top - arg for arg in atom.args]
         others = rest + factor * top
         size = len(others.terms) + sum(len(arg.terms) for arg in args)
