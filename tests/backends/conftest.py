@@ -1,7 +1,7 @@
 """Fixtures of the backend tests: one worker pool, the target of this machine, small libraries with the runtime inside."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -10,6 +10,7 @@ from relaxir.backends.llvm.compile import Workers
 from relaxir.backends.llvm.library import Library, LoadedLibrary
 from relaxir.backends.llvm.memory import HugeMemory
 from relaxir.backends.llvm.target import Target
+from tests.backends.library_types import BuildLibrary, LoadLibrary
 
 INTERNALS = (
     "rx_parallel",
@@ -20,9 +21,6 @@ INTERNALS = (
     "rx_fail",
     "rx_report",
 )
-
-BuildLibrary = Callable[..., Library]
-LoadLibrary = Callable[..., LoadedLibrary]
 
 
 @pytest.fixture(scope="session")
