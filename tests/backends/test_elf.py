@@ -191,7 +191,7 @@ def test_only_exports_are_visible_and_only_libc_is_needed(objects: list[bytes], 
     link_to_file(path, objects, exports=EXPORTS, soname="m.so", weights=WeightsSegment([bytes(1000)]))
     text = subprocess.run([readelf, "-W", "-d", "-l", "--dyn-syms", path], capture_output=True, text=True, check=True)
     assert text.stderr == ""
-    defined = {line.split()[-1] for line in text.stdout.splitlines() if " GLOBAL DEFAULT    1 " in line}
+    defined = {line.split()[-1] for line in text.stdout.splitlines() if " GLOBAL DEFAULT " in line and " UND " not in line}
     assert defined == set(EXPORTS)
     undefined = {line.split()[-1] for line in text.stdout.splitlines() if " UND " in line and "GLOBAL" in line}
     assert undefined == {"cos", "malloc", "free"}
@@ -247,6 +247,24 @@ def test_refusals(objects: list[bytes], foreign: list[bytes], workers: Workers, 
     local = compile_objects(["@t = thread_local global i64 1\n"], target, workers=workers)
     with pytest.raises(LinkError, match="thread-local"):
         link(local, exports=[])
+
+
+def test_link_editors_and_debuggers_can_read_it(objects: list[bytes], tmp_path: Path) -> None:
+    tools = {name: shutil.which(name) for name in ("cc", "nm", "readelf", "objdump")}
+    if tools["cc"] is None or tools["nm"] is None or tools["readelf"] is None or tools["objdump"] is None:
+        pytest.skip("needs a C compiler and binutils")
+    link_to_file(tmp_path / "libmodel.so", objects, exports=EXPORTS, soname="libmodel.so", weights=WeightsSegment([b"weights" * 9]))
+    names = subprocess.run([tools["nm"], tmp_path / "libmodel.so"], capture_output=True, text=True, check=True).stdout
+    kinds = {line.split()[-1]: line.split()[-2] for line in names.splitlines()}
+    assert (kinds["jump"], kinds["two"], kinds["counter"], kinds["zeroed"], kinds["rows"]) == ("T", "t", "D", "b", "r")
+    listing = subprocess.run([tools["objdump"], "-d", tmp_path / "libmodel.so"], capture_output=True, text=True, check=True).stdout
+    assert "<through_pointer>:" in listing
+    checked = subprocess.run([tools["readelf"], "-a", "-W", tmp_path / "libmodel.so"], capture_output=True, text=True, check=True)
+    assert checked.stderr == ""
+    source = tmp_path / "main.c"
+    source.write_text("long jump(long, long); const char *weights(void);\nint main(void) { return !(jump(1, 6) == 42 && weights()[1] == 'e'); }\n")
+    subprocess.run([tools["cc"], source, "-o", tmp_path / "main", f"-L{tmp_path}", "-lmodel", f"-Wl,-rpath,{tmp_path}"], check=True)
+    subprocess.run([tmp_path / "main"], check=True)
 
 
 def test_an_undefined_symbol_is_named_by_the_dynamic_linker(workers: Workers, target: Target) -> None:
