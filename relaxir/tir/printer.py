@@ -14,7 +14,7 @@ from relaxir.tir.expr_printer import ExprPrinter
 from relaxir.tir.func import PrimFunc
 from relaxir.tir.host import Alias, AllocFrame, AllocOutput, BindDim, CallKernel, CallLibrary, ConstantData, Copy, OpenFrame
 from relaxir.tir.literals import string_text, value_text
-from relaxir.tir.names import RESERVED, DimNames, Names, dim_ranges, is_plain, tuple_text
+from relaxir.tir.names import RESERVED, DimNames, Names, dim_ranges, identifier, is_plain, tuple_text
 from relaxir.tir.stmt import (
     Alloc,
     Assert,
@@ -54,7 +54,7 @@ def prim_func_text(name: str, func: PrimFunc, indent: int = 0, canonical: bool =
     params = ", ".join(_param(p, printer) for p in func.params)
     options = [f"outputs={func.outputs}"] if func.outputs != 1 else []
     options += [f"workspaces={func.workspaces}"] if func.workspaces else []
-    shown = name if is_plain(name) else Names().add(name, name)
+    shown = identifier(name)
     options += [f"symbol={string_text(name)}"] if shown != name else []
     options += attribute_options(func.attrs, PRIM_FUNC_KEYWORDS)
     lines = [
@@ -115,18 +115,18 @@ class StmtPrinter(ExprPrinter):
         yield from lines or (f"{INDENT * depth}pass",)
 
     def _suite(self, stmt: Stmt, depth: int) -> Iterator[str]:
-        flat = _flatten(stmt)
         pad = INDENT * depth
-        for position, s in enumerate(flat):
-            if isinstance(s, Let | Alloc):
-                if position < len(flat) - 1:  # it ends before the suite does
-                    yield f"{pad}with T.scope():"
-                    yield from self.suite(s, depth + 1)
-                    continue
-                yield pad + self._definition(s)
-                yield from self._suite(s.body, depth)
-            else:
+        rest = list(reversed(_flatten(stmt)))
+        while rest:
+            s = rest.pop()
+            if not isinstance(s, Let | Alloc):
                 yield from self._stmt(s, depth)
+            elif rest:  # it ends before the suite does
+                yield f"{pad}with T.scope():"
+                yield from self.suite(s, depth + 1)
+            else:
+                yield pad + self._definition(s)
+                rest = list(reversed(_flatten(s.body)))
 
     def _definition(self, s: Let | Alloc) -> str:
         if isinstance(s, Let):
