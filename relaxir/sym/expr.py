@@ -47,7 +47,7 @@ class _Operators:
         return floordiv(other, self), mod(other, self)
 
 
-class Dim(_Operators, sympy.Symbol):
+class Dim(_Operators, sympy.Symbol):  # type: ignore[misc]  # sympy is untyped
     """A symbolic dimension; its range and multiple are part of its identity.
 
     Build one with ``dim``, which checks the arguments.
@@ -107,7 +107,7 @@ def fresh(name: str, taken: Collection[str], min: int = 0, max: int | None = Non
     return dim(unique, min, max)
 
 
-class Light(_Operators, sympy.Expr):
+class Light(_Operators, sympy.Expr):  # type: ignore[misc]  # sympy is untyped
     """Base of the light functions: plain sympy nodes that fold constants and nothing else."""
 
     __slots__ = ()
