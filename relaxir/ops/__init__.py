@@ -7,9 +7,27 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from relaxir.ir.op import Op
+from relaxir.ops.activation import ACTIVATION
+from relaxir.ops.binary import BINARY
+from relaxir.ops.comparison import COMPARISON
+from relaxir.ops.division import DIVISION
 from relaxir.ops.namespace import OpNamespace
-from relaxir.ops.unary import Exp
+from relaxir.ops.reduce import REDUCE
+from relaxir.ops.rounding import ROUNDING
+from relaxir.ops.select import SELECT
+from relaxir.ops.trigonometric import TRIGONOMETRIC
+from relaxir.ops.unary import UNARY
 
-OPS: Final[tuple[Op[Any], ...]] = (Exp(),)
+OPS: Final[tuple[Op[Any], ...]] = (
+    *ACTIVATION,
+    *BINARY,
+    *COMPARISON,
+    *DIVISION,
+    *REDUCE,
+    *ROUNDING,
+    *SELECT,
+    *TRIGONOMETRIC,
+    *UNARY,
+)
 TABLE: Final[Mapping[str, Op[Any]]] = MappingProxyType({o.name: o for o in OPS})
 op: Final = OpNamespace(TABLE)
