@@ -7,9 +7,21 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from relaxir.ir.op import Op
+from relaxir.ops.gathering import GATHERING
+from relaxir.ops.joining import JOINING
+from relaxir.ops.movement import MOVEMENT
 from relaxir.ops.namespace import OpNamespace
+from relaxir.ops.shapes import SHAPES
+from relaxir.ops.slicing import SLICING
 from relaxir.ops.unary import Exp
 
-OPS: Final[tuple[Op[Any], ...]] = (Exp(),)
+OPS: Final[tuple[Op[Any], ...]] = (
+    Exp(),
+    *MOVEMENT,
+    *JOINING,
+    *SLICING,
+    *SHAPES,
+    *GATHERING,
+)
 TABLE: Final[Mapping[str, Op[Any]]] = MappingProxyType({o.name: o for o in OPS})
 op: Final = OpNamespace(TABLE)
