@@ -7,21 +7,27 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from relaxir.ir.op import Op
+from relaxir.ops.activation import ACTIVATION
+from relaxir.ops.binary import BINARY
 from relaxir.ops.gathering import GATHERING
 from relaxir.ops.joining import JOINING
 from relaxir.ops.movement import MOVEMENT
 from relaxir.ops.namespace import OpNamespace
+from relaxir.ops.reduce import REDUCE
 from relaxir.ops.shapes import SHAPES
 from relaxir.ops.slicing import SLICING
-from relaxir.ops.unary import Exp
+from relaxir.ops.unary import UNARY
 
 OPS: Final[tuple[Op[Any], ...]] = (
-    Exp(),
-    *MOVEMENT,
-    *JOINING,
-    *SLICING,
-    *SHAPES,
+    *ACTIVATION,
+    *BINARY,
     *GATHERING,
+    *JOINING,
+    *MOVEMENT,
+    *REDUCE,
+    *SHAPES,
+    *SLICING,
+    *UNARY,
 )
 TABLE: Final[Mapping[str, Op[Any]]] = MappingProxyType({o.name: o for o in OPS})
 op: Final = OpNamespace(TABLE)

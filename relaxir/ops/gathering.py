@@ -167,7 +167,7 @@ class GatherND(Op["GatherND.Attrs"]):
     """``y[b..., j..., k...] = x[b..., indices[b..., j..., :], k...]``: the last axis of indices holds positions.
 
     The first ``batch_dims`` axes of both operands run together. The last extent of indices is a constant and at most the
-    number of x's other axes. Negative positions count from the end; others outside fail the call. ONNX: GatherND.
+    number of x's other axes. Negative positions count from the end; others outside fail the call. TVM: relax.gather_nd, ONNX: GatherND.
     """
 
     @dataclass(frozen=True, slots=True)

@@ -273,7 +273,7 @@ class Tile(Op["Tile.Attrs"]):
 class Repeat(Op["Repeat.Attrs"]):
     """Each element repeated ``repeats`` times along ``axis``: ``y[i] = x[i // repeats]``.
 
-    ``repeats`` is any dim >= 0. TVM: relax.repeat.
+    ``repeats`` is any dim >= 0. TVM: relax.repeat, ONNX: none.
     """
 
     @dataclass(frozen=True, slots=True)

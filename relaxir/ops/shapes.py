@@ -25,6 +25,7 @@ class ShapeOf(Op[Attrs]):
     """
 
     name = "shape_of"
+    examples = (Example(("f32[n, 4]",), "shape(n, 4)"), Example(("i64[]",), "shape()"))
 
     def infer(self, args: tuple[Type, ...], attrs: Attrs, ctx: InferCtx) -> Type:
         """The dimensions."""
@@ -43,7 +44,7 @@ class ShapeOf(Op[Attrs]):
 class DimsToTensor(Op["DimsToTensor.Attrs"]):
     """Dimensions as data: ``i64[k]`` with the value of each of ``dims``.
 
-    Takes no operand; the dimensions are arguments of the kernel. ONNX: Shape, Size.
+    Takes no operand; the dimensions are arguments of the kernel. TVM: none, ONNX: Shape, Size.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class ShapeToTensor(Op[Attrs]):
 
     name = "shape_to_tensor"
     params = (Param("shape", "a shape value"),)
+    examples = (Example(("shape(n, 4)",), "i64[2]"),)
     bad_examples = (BadExample(("f32[n]",), "type-kind", "shape value"),)
 
     def infer(self, args: tuple[Type, ...], attrs: Attrs, ctx: InferCtx) -> Type:
@@ -136,7 +138,7 @@ class TensorToShape(Op["TensorToShape.Attrs"]):
 
     Takes ``i64[k]`` of constant k, or ``i64[]`` (one dimension). ``min`` and ``max`` bound each value: constants enter the new
     symbols' ranges, dims become relations; both are checked when the values are read. ``names`` are hints.
-    The default range is ``0 ..``. A host operation: it has no kernel. TVM: relax.tensor_to_shape.
+    The default range is ``0 ..``. A host operation: it has no kernel. TVM: relax.tensor_to_shape, ONNX: none.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -149,6 +151,10 @@ class TensorToShape(Op["TensorToShape.Attrs"]):
 
     name = "tensor_to_shape"
     params = (Param("t", "sizes", ("int64",)),)
+    examples = (
+        Example(("i64[2]",), "shape(a, b)", Attrs(names=("a", "b")), low=0),
+        Example(("i64[]",), "shape(d)", Attrs(min=(1,), max=(8,)), low=1),
+    )
     bad_examples = (
         BadExample(("f32[2]",), "dtype-mismatch", "int64"),
         BadExample(("i64[n]",), "type-kind", "constant"),

@@ -238,7 +238,7 @@ class Flip(Op["Flip.Attrs"]):
 class Roll(Op["Roll.Attrs"]):
     """Move elements by ``shifts`` along ``axes``, those leaving at one end entering at the other: ``y[i] = x[(i - s) % d]``.
 
-    Shifts are any dims of any sign. NumPy: roll.
+    Shifts are any dims of any sign. TVM: none, ONNX: none (NumPy roll).
     """
 
     @dataclass(frozen=True, slots=True)
@@ -352,7 +352,7 @@ class Triu(Triangle):
 class ReverseSequence(Op["ReverseSequence.Attrs"]):
     """Reverse the first ``lengths[b]`` elements along ``time_axis`` for each ``b`` of ``batch_axis``; the rest stays.
 
-    Lengths beyond the axis count as its extent, negative ones as 0. ONNX: ReverseSequence.
+    Lengths beyond the axis count as its extent, negative ones as 0. TVM: none, ONNX: ReverseSequence.
     """
 
     @dataclass(frozen=True, slots=True)
