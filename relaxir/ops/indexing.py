@@ -14,7 +14,7 @@ from typing import Final
 
 from relaxir.ir.op import InferCtx
 from relaxir.support.errors import InferError
-from relaxir.sym import DimLike, Facts, Proof, add, ceildiv, floordiv, max_, min_, mul, product, sub
+from relaxir.sym import DimLike, Facts, Proof, add, ceildiv, floordiv, free_dims, max_, min_, mul, product, sub
 
 FAR: Final = 2**31 - 1
 """Constants at least this large stand for "to the end" in exported models (INT32_MAX, INT64_MAX), by either sign."""
@@ -106,7 +106,20 @@ def slice_range(
     begin = choose(back, high, low) if start is None else _clamp(start, low, high, extent, known)
     end = choose(back, low, high) if stop is None else _clamp(stop, low, high, extent, known)
     size = max_(0, ceildiv(sub(end, begin), stride))
+    if any(x is not None and is_data(x, known) for x in (start, stop, stride)):
+        # expanding these formulas would multiply values near the ends of int64
+        return Range(begin, size, stride)
     return Range(known.simplify(begin), known.simplify(size), stride)
+
+
+def is_data(x: DimLike, facts: Facts) -> bool:
+    """Whether a value comes from data without a useful lower bound: its formulas are left as they are built."""
+    if isinstance(x, int):
+        return False
+    if all(d.min >= 0 for d in free_dims(x)):
+        return False
+    low, _ = facts.bounds(x)
+    return low is None or low < -FAR
 
 
 def _clamp(index: DimLike, low: DimLike, high: DimLike, extent: DimLike, facts: Facts) -> DimLike:
@@ -139,8 +152,8 @@ def reshape_target(
     if all(flag == 0 for flag in open_):
         return copied
     others = product(choose(flag, 1, d) for flag, d in zip(open_, copied, strict=True))
-    rest = known.simplify(exact_quotient(product(source), others, known))
-    return tuple(known.simplify(choose(flag, rest, d)) for flag, d in zip(open_, copied, strict=True))
+    rest = exact_quotient(product(source), others, known)
+    return tuple(choose(flag, rest, d) for flag, d in zip(open_, copied, strict=True))
 
 
 def _copied(d: DimLike, axis: int, source: Sequence[DimLike], allow_zero: bool, facts: Facts) -> DimLike:
@@ -164,6 +177,8 @@ def exact_quotient(total: DimLike, divisor: DimLike, facts: Facts | None = None)
     known = facts or Facts()
     if divisor == 0:
         return 0
+    if is_data(divisor, known):
+        return floordiv(total, max_(divisor, 1))
     quotient = known.simplify(floordiv(total, divisor))
     if known.prove_equal(mul(quotient, divisor), total) is Proof.PROVED:
         return quotient
