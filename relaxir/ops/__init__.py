@@ -11,10 +11,15 @@ from relaxir.ops.activation import ACTIVATION
 from relaxir.ops.binary import BINARY
 from relaxir.ops.comparison import COMPARISON
 from relaxir.ops.division import DIVISION
+from relaxir.ops.gathering import GATHERING
+from relaxir.ops.joining import JOINING
+from relaxir.ops.movement import MOVEMENT
 from relaxir.ops.namespace import OpNamespace
 from relaxir.ops.reduce import REDUCE
 from relaxir.ops.rounding import ROUNDING
 from relaxir.ops.select import SELECT
+from relaxir.ops.shapes import SHAPES
+from relaxir.ops.slicing import SLICING
 from relaxir.ops.trigonometric import TRIGONOMETRIC
 from relaxir.ops.unary import UNARY
 
@@ -23,9 +28,14 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *BINARY,
     *COMPARISON,
     *DIVISION,
+    *GATHERING,
+    *JOINING,
+    *MOVEMENT,
     *REDUCE,
     *ROUNDING,
     *SELECT,
+    *SHAPES,
+    *SLICING,
     *TRIGONOMETRIC,
     *UNARY,
 )

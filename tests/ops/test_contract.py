@@ -5,7 +5,7 @@ A backend joins by giving ``builds`` a function that compiles one call: `compile
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -93,7 +93,8 @@ def test_table_entry(op: Op[Any]) -> None:
     example = op.examples[0]
     _, types = setup(op, example)
     operands = tuple(Var(f"v{i}", t) for i, t in enumerate(types))
-    pending = getattr(ops.op, op.name)(*operands)
+    attrs = complete(op, example).attrs
+    pending = getattr(ops.op, op.name)(*operands, **{f.name: getattr(attrs, f.name) for f in fields(attrs)})
     assert pending.op is op
     assert len(pending.args) == len(operands)
 
