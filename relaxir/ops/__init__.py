@@ -13,6 +13,7 @@ from relaxir.ops.comparison import COMPARISON
 from relaxir.ops.division import DIVISION
 from relaxir.ops.gathering import GATHERING
 from relaxir.ops.joining import JOINING
+from relaxir.ops.matmul import MATMUL
 from relaxir.ops.movement import MOVEMENT
 from relaxir.ops.namespace import OpNamespace
 from relaxir.ops.reduce import REDUCE
@@ -30,6 +31,7 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *DIVISION,
     *GATHERING,
     *JOINING,
+    *MATMUL,
     *MOVEMENT,
     *REDUCE,
     *ROUNDING,

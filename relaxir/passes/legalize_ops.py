@@ -144,5 +144,6 @@ class LegalizeOps(Pass):
         """One forward walk per function, programs shared over the whole module."""
         rewriter = _Legalizer(module)
         for name, func in module.graph_functions().items():
-            rewriter.module = rewriter.module.with_functions({name: rewriter.function(func)})
+            lowered = rewriter.function(func)  # adds programs to rewriter.module
+            rewriter.module = rewriter.module.with_functions({name: lowered})
         return rewriter.module
