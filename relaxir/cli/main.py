@@ -68,7 +68,7 @@ def compile(model: Path, output: Path | None, target: str, threads: int | None, 
     """Compile MODEL (.onnx or .rx) to a self-contained library and a C header."""
     module = load_module(model, dims)
     with progress_bar("compiling") as tick:
-        exe = rx.compile(module, target=target, threads=threads, cache=not no_cache, progress=tick, run=False)
+        exe = rx.compile(module, target=target, threads=threads, cache=not no_cache, progress=tick)
     path = exe.export(output or model.with_suffix(".so"))
     click.echo(f"wrote {path} ({path.stat().st_size:,} bytes) and {path.with_suffix('.h')}")
 
