@@ -328,7 +328,7 @@ def max_(*xs: Any) -> DimLike:
 
 
 def broadcast(a: Any, b: Any) -> DimLike:
-    """Return the size that ``a`` and ``b`` broadcast to; two different constants above 1 raise ``SymError``."""
+    """Return the size that ``a`` and ``b`` broadcast to; two constants that do not raise ``SymError``."""
     return Broadcast.fold(*map(as_dimlike, (a, b)))
 
 

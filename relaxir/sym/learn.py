@@ -99,6 +99,8 @@ def _rewrite(forms: Canonical, relation: Relation) -> bool:
         if p.constant % content:
             raise ConflictError(f"{relation} cannot hold")
         p = Poly({m: c // content for m, c in p.terms.items()})
+        if forms.positive(p) or forms.positive(p.scale(-1)):
+            raise ConflictError(f"{relation} cannot hold")
     elif p.value == 0:
         return True
     else:
@@ -158,6 +160,4 @@ def _solve_quotient(forms: Canonical, p: Poly, atom: Atom) -> bool:
 
 
 def _occurs(forms: Canonical, p: Poly, key: str) -> bool:
-    return any(
-        k == key or any(_occurs(forms, arg, key) for arg in forms.atoms[k].args) for k in p.atoms()
-    )
+    return any(k == key or any(_occurs(forms, arg, key) for arg in forms.atoms[k].args) for k in p.atoms())

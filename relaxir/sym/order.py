@@ -161,9 +161,7 @@ class Order:
             return True
         if depth == 0:
             return False
-        return any(
-            all(self._search(goal, depth - 1) for goal in goals) for goals in self._weaker(p)
-        )
+        return any(all(self._search(goal, depth - 1) for goal in goals) for goals in self._weaker(p))
 
     def _positive_when_shifted(self, p: Poly) -> bool:
         """Write every atom as its lower bound plus something and look for negative coefficients."""
@@ -236,9 +234,8 @@ class Order:
         if not self.positive(denominator):
             return
         quotient = factor.exact_quotient(denominator)
-        if quotient is not None and quotient.terms:
-            if self._sign(quotient):
-                yield [rest + quotient * least]
+        if quotient is not None and quotient.terms and self._sign(quotient):
+            yield [rest + quotient * least]
         if sign < 0 and self.interval(numerator)[0] >= 0:
             yield [rest + factor * numerator]
 

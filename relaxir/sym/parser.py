@@ -147,7 +147,7 @@ def _call(name: str, args: list[DimLike]) -> DimLike:
             return floordiv(a, b)
         case "mod", [a, b]:
             return mod(a, b)
-        case ("min" | "max" | "ceildiv" | "broadcast" | "floordiv" | "mod"), _:
+        case (("min" | "max" | "ceildiv" | "broadcast" | "floordiv" | "mod"), _):
             raise SymError(f"wrong number of arguments for {name}: {len(args)}")
         case _:
             raise SymError(f"unknown function {name} in a dimension")
