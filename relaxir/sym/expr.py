@@ -145,6 +145,7 @@ class FloorDiv(Light):
 
     @classmethod
     def fold(cls, *args: DimLike) -> DimLike:
+        """Return ``a // b``; divide constants and sums whose coefficients are all divisible."""
         a, b = args
         if isinstance(b, int):
             if b == 0:
@@ -167,6 +168,7 @@ class Mod(Light):
 
     @classmethod
     def fold(cls, *args: DimLike) -> DimLike:
+        """Return ``a % b``; it is 0 for multiples of ``b``, and ``(x % b) % b`` is ``x % b``."""
         a, b = args
         if isinstance(b, int):
             if b == 0:
@@ -188,6 +190,7 @@ class CeilDiv(Light):
 
     @classmethod
     def fold(cls, *args: DimLike) -> DimLike:
+        """Return ``a / b`` rounded up; divide what divides exactly."""
         a, b = args
         if isinstance(a, int) and isinstance(b, int) and b != 0:
             return -(-a // b)
@@ -207,6 +210,7 @@ class _Extremum(Light):
 
     @classmethod
     def fold(cls, *args: DimLike) -> DimLike:
+        """Return the extremum of ``args``, flattened, with all constants in one."""
         if not args:
             raise SymError(f"{cls.label}() needs at least one dimension")
         flat: dict[sympy.Expr, None] = {}
@@ -231,6 +235,7 @@ class Min(_Extremum):
 
     @classmethod
     def choose(cls, values: Iterable[int]) -> int:
+        """Return the smallest of constants."""
         return min(values)
 
 
@@ -242,6 +247,7 @@ class Max(_Extremum):
 
     @classmethod
     def choose(cls, values: Iterable[int]) -> int:
+        """Return the largest of constants."""
         return max(values)
 
 
@@ -253,6 +259,7 @@ class Broadcast(Light):
 
     @classmethod
     def fold(cls, *args: DimLike) -> DimLike:
+        """Return the broadcast size; a constant 1 gives the other size."""
         a, b = args
         if a == 1 or a == b:
             return b

@@ -27,7 +27,7 @@ Bound = int | float
 """An int, or plus or minus infinity."""
 
 _DEPTH = 4
-_STEPS = 300
+_STEPS = 150
 _SAMPLES = 8
 _MOST_TERMS = 100
 

@@ -73,10 +73,24 @@ def test_pickle_and_copy():
 
 def test_constants_are_python_ints():
     for value in (
-        add(2, 3), sub(N, N), mul(0, N), product([]), product([2, 3]), floordiv(7, -2), mod(-7, 4), ceildiv(7, 2),
-        min_(3, 2), max_(2), broadcast(1, 5), normalize(np.int64(5)), normalize(sympy.Integer(5)), floordiv(N, N),
-        normalize(sympy.Mod(4 * N, 4)), substitute(N // 2, {N: 9}), parse("2 * 3 - 1", {}),
-    ):  # fmt: skip
+        add(2, 3),
+        sub(N, N),
+        mul(0, N),
+        product([]),
+        product([2, 3]),
+        floordiv(7, -2),
+        mod(-7, 4),
+        ceildiv(7, 2),
+        min_(3, 2),
+        max_(2),
+        broadcast(1, 5),
+        normalize(np.int64(5)),
+        normalize(sympy.Integer(5)),
+        floordiv(N, N),
+        normalize(sympy.Mod(4 * N, 4)),
+        substitute(N // 2, {N: 9}),
+        parse("2 * 3 - 1", {}),
+    ):
         assert type(value) is int
 
 
@@ -132,11 +146,39 @@ def test_normalize_refuses(bad):
 
 @pytest.mark.parametrize(
     "text",
-    ["n * 4", "(n + 1) // 2", "n % 8", "min(n, 4)", "max(m, n)", "ceildiv(n, 32) * 32", "broadcast(n, m)", "1 - n",
-     "-n", "-(n // 2)", "-n // 2", "m // 2 * n", "m * (n // 2)", "n // 2 // 3", "n // (m * 2)", "(m + 1) * (n + 1)",
-     "(m + 1) * (n + 1) * -2", "-n * (m + 1)", "n ** 2 + n * 2 + 1", "(n // 2) ** 2", "n - m + 1", "7 // n", "-7 // n",
-     "n // -2", "(n + m) % 8 * 2", "-(n % 8 * 2)", "n * m - k * 4", "-n - 1", "n % (m % k)", "n // 2 % 3 // 4"],
-)  # fmt: skip
+    [
+        "n * 4",
+        "(n + 1) // 2",
+        "n % 8",
+        "min(n, 4)",
+        "max(m, n)",
+        "ceildiv(n, 32) * 32",
+        "broadcast(n, m)",
+        "1 - n",
+        "-n",
+        "-(n // 2)",
+        "-n // 2",
+        "m // 2 * n",
+        "m * (n // 2)",
+        "n // 2 // 3",
+        "n // (m * 2)",
+        "(m + 1) * (n + 1)",
+        "(m + 1) * (n + 1) * -2",
+        "-n * (m + 1)",
+        "n ** 2 + n * 2 + 1",
+        "(n // 2) ** 2",
+        "n - m + 1",
+        "7 // n",
+        "-7 // n",
+        "n // -2",
+        "(n + m) % 8 * 2",
+        "-(n % 8 * 2)",
+        "n * m - k * 4",
+        "-n - 1",
+        "n % (m % k)",
+        "n // 2 % 3 // 4",
+    ],
+)
 def test_text_is_minimal(text):
     if text in ("max(m, n)", "(n + m) % 8 * 2", "n * m - k * 4"):  # sorted by name
         text = text.replace("n + m", "m + n").replace("n * m - k * 4", "m * n - k * 4")
@@ -167,12 +209,29 @@ def test_text_does_not_depend_on_history():
 
 @pytest.mark.parametrize(
     ("text", "part"),
-    [("z + 1", "unknown dimension z"), ("n / 2", "use //"), ("f(n)", "unknown function f"), ("n.name", "not a dimension"),
-     ("__import__('os')", "not a dimension"), ("open(n)", "unknown function"), ("n +", "cannot read"), ("min()", "number of arguments"), ("n // 0", "zero"),
-     ("9 ** 9 ** 9", "exponent"), ("(" * 300 + "n" + ")" * 300, "cannot read"), ("-" * 300 + "n", "deep"), ("", "cannot"),
-     ("n ^ 2", "BitXor"), ("1.5", "not a dimension"), ("n < 2", "not a dimension"), ("n, m", "not a dimension"),
-     ("broadcast(2, 3)", "do not broadcast"), ("n" * 20000, "too long"), ("True", "not a dimension")],
-)  # fmt: skip
+    [
+        ("z + 1", "unknown dimension z"),
+        ("n / 2", "use //"),
+        ("f(n)", "unknown function f"),
+        ("n.name", "not a dimension"),
+        ("__import__('os')", "not a dimension"),
+        ("open(n)", "unknown function"),
+        ("n +", "cannot read"),
+        ("min()", "number of arguments"),
+        ("n // 0", "zero"),
+        ("9 ** 9 ** 9", "exponent"),
+        ("(" * 300 + "n" + ")" * 300, "cannot read"),
+        ("-" * 300 + "n", "deep"),
+        ("", "cannot"),
+        ("n ^ 2", "BitXor"),
+        ("1.5", "not a dimension"),
+        ("n < 2", "not a dimension"),
+        ("n, m", "not a dimension"),
+        ("broadcast(2, 3)", "do not broadcast"),
+        ("n" * 20000, "too long"),
+        ("True", "not a dimension"),
+    ],
+)
 def test_parse_errors(text, part):
     with pytest.raises(SymError, match=part.replace("//", "/")):
         parse(text, SCOPE)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from relaxir.sym import Facts, Proof, dim, parse, parse_where
+from relaxir.sym import Facts, Proof, dim, parse_where
 
 N, M, K = dim("n"), dim("m"), dim("k")
 NATURAL = {"n": N, "m": M, "k": K}
