@@ -64,6 +64,7 @@ class Dim(_Operators, sympy.Symbol):  # type: ignore[misc]  # sympy is untyped
     multiple_of: int
 
     def __new__(cls, name: str, min: int = 0, max: int | None = None, multiple_of: int = 1) -> Dim:
+        """Build a symbol without checks; sympy's own symbol cache does not know ranges, so it is avoided."""
         assumptions = {"integer": True}
         if min >= 0:
             assumptions["positive" if min > 0 else "nonnegative"] = True
@@ -121,6 +122,7 @@ class Light(_Operators, sympy.Expr):  # type: ignore[misc]  # sympy is untyped
     """The name the function has in text."""
 
     def __new__(cls, *args: Any) -> Any:
+        """Rebuild through ``fold``: what sympy calls when it replaces arguments."""
         return sympy.sympify(cls.fold(*(unwrap(sympy.sympify(arg)) for arg in args)))
 
     @classmethod

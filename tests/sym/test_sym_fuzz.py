@@ -65,10 +65,29 @@ RANGES = st.sampled_from(
 )
 WHERE = st.lists(
     st.sampled_from(
-        "n == 2*m;n <= m;m < k;n % 4 == 0;n % 3 == 1;(m + 1) % 4 == 0;n + m == k;n*m <= 20;n*m % 4 == 0;"
-        "k == m*m;2*n == 3*m;n == m;m//2 == k;max(n, m) == k;n >= 3;m <= 9;m % k == 0;n - m >= 2;k % 6 == 0".split(
-            ";"
-        )
+        [
+            "n == 2*m",
+            "n <= m",
+            "m < k",
+            "n % 4 == 0",
+            "n % 3 == 1",
+            "(m + 1) % 4 == 0",
+            "n + m == k",
+            "n*m <= 20",
+            "n*m % 4 == 0",
+            "k == m*m",
+            "2*n == 3*m",
+            "n == m",
+            "m//2 == k",
+            "max(n, m) == k",
+            "n == m*k",
+            "n >= 3",
+            "m <= 9",
+            "m % k == 0",
+            "n % m == 0",
+            "n - m >= 2",
+            "k % 6 == 0",
+        ]  # fmt: skip
     ),
     max_size=3,
     unique=True,
