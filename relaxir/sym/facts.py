@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from relaxir.sym.bounds import interval
 from relaxir.sym.canonical import Canonical
 from relaxir.sym.expr import Dim, DimLike, as_dimlike, broadcast, free_dims
 from relaxir.sym.learn import ConflictError, learn
-from relaxir.sym.rebuild import Rebuilder
+from relaxir.sym.normalize import normalize
 from relaxir.sym.poly import Poly
+from relaxir.sym.rebuild import Rebuilder
 from relaxir.sym.relation import Proof, Relation
 
 
@@ -141,7 +143,8 @@ class Facts:
     def bounds(self, e: DimLike) -> tuple[int | None, int | None]:
         """Return a lower and an upper bound of ``e``, each None where none is known."""
         p = self._forms.poly(e)
-        low, high = self._forms.interval(p)
+        (low, high), (a, b) = interval(normalize(e), self._forms), interval(self.simplify(e), self._forms)
+        low, high = max(low, a), min(high, b)
         if low < 1:
             low = 1 if self._forms.positive(p) else 0 if low < 0 and self._forms.nonnegative(p) else low
         return None if low == -inf else int(low), None if high == inf else int(high)

@@ -114,10 +114,12 @@ def _rewrite(forms: Canonical, relation: Relation) -> bool:
 def _solve(forms: Canonical, p: Poly, atom: Atom) -> bool:
     """Rewrite the dimension of an atom that occurs only once in ``p == 0``."""
     parts = p.split(atom.key)
-    if atom.dim is None or parts is None or _occurs(forms, parts[1], atom.key):
+    sign = parts[0].value if parts else None  # None in `m*k - m`: m is not the only factor
+    if atom.dim is None or parts is None or sign is None or _occurs(forms, parts[1], atom.key):
         return False
-    solution = parts[1].scale(-(parts[0].value or 0))
-    _install(forms, atom.dim, solution, atom.dim.multiple_of)
+    solution = Rebuilder(forms, shown=False).expr(parts[1].scale(-sign))
+    forms.rewrites[atom.dim] = mul(solution, atom.dim.multiple_of)
+    forms.forget()
     return True
 
 
@@ -155,12 +157,5 @@ def _solve_quotient(forms: Canonical, p: Poly, atom: Atom) -> bool:
     return True
 
 
-def _install(forms: Canonical, dim: Dim, solution: Poly, step: int) -> None:
-    forms.rewrites[dim] = mul(Rebuilder(forms, shown=False).expr(solution), step)
-    forms.forget()
-
-
 def _occurs(forms: Canonical, p: Poly, key: str) -> bool:
-    return any(
-        k == key or any(_occurs(forms, arg, key) for arg in forms.atoms[k].args) for k in p.atoms()
-    )
+    return any(k == key or any(_occurs(forms, arg, key) for arg in forms.atoms[k].args) for k in p.atoms())
