@@ -15,7 +15,6 @@ from relaxir.ir.types import TensorType
 from relaxir.support.dtypes import DType, info
 from relaxir.text.source import Source, number
 from relaxir.text.types import read_dtype
-from relaxir.text.values import read_float
 
 
 def read_constant(call: ast.Call, arrays: Mapping[str, Array], source: Source) -> Constant:
@@ -35,7 +34,13 @@ def read_constant(call: ast.Call, arrays: Mapping[str, Array], source: Source) -
 
 
 def _keyed(
-    call: ast.Call, key: str, shape: tuple[int, ...], dtype: str, digest: str, arrays: Mapping[str, Array], source: Source
+    call: ast.Call,
+    key: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    digest: str,
+    arrays: Mapping[str, Array],
+    source: Source,
 ) -> Constant:
     if key not in arrays:
         help_text = "pass constants=: a mapping, or the path of the .npz file saved beside the text"
@@ -44,7 +49,9 @@ def _keyed(
     stored = info(dtype).numpy
     if data.shape != shape or data.dtype != stored:
         got = f"{data.dtype}{list(data.shape)}"
-        source.fail(f"constant `{key}` is {dtype}{list(shape)} in the text, but its data is {got}", call, "parse-constant")
+        source.fail(
+            f"constant `{key}` is {dtype}{list(shape)} in the text, but its data is {got}", call, "parse-constant"
+        )
     constant = make_constant(data, dtype)
     if constant.digest != digest:
         source.fail(f"the data of constant `{key}` is not what the text was written with", call, "parse-constant")
@@ -89,7 +96,7 @@ def _element(node: ast.expr, row: DType, source: Source) -> int:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         if node.value.startswith("nan"):
             return _nan(node, node.value, row, source)
-        return _round(read_float(node.value, node, source), row)
+        return _round(source.real(node.value, node), row)
     value_or_none = number(node)
     if value_or_none is None:
         source.fail("expected a number", node, "parse-constant")

@@ -209,7 +209,9 @@ class _BodyReader:
         self.scope.define(target.id, binding.var, target)
         found.open.append(binding)
 
-    def _match_cast(self, call: ast.Call, target: ast.Name, written: Type | None, defines: tuple[Dim, ...]) -> MatchCast:
+    def _match_cast(
+        self, call: ast.Call, target: ast.Name, written: Type | None, defines: tuple[Dim, ...]
+    ) -> MatchCast:
         args = self.source.arguments(call, ("value",), ("type",))
         value = self.values.operand(args["value"])
         types = self.values.types
@@ -218,7 +220,9 @@ class _BodyReader:
         if stated is None:
             self.source.fail("match_cast needs a type", call)
         if written is not None and stated != written:
-            self.source.fail(f"the type is written as {describe(written)} and as {describe(stated)}", call, "parse-annotation")
+            self.source.fail(
+                f"the type is written as {describe(written)} and as {describe(stated)}", call, "parse-annotation"
+            )
         if subtype(value.type, stated, types.facts) is Subtype.REFUTED:
             problem = f"a value of type {describe(value.type)} is never {describe(stated)}"
             self.source.fail(problem, call, "parse-annotation")
@@ -246,12 +250,14 @@ class _BodyReader:
         then, name, written = self._branch(s.body, s)
         other, other_name, _ = self._branch(s.orelse, s)
         if name.id != other_name.id:
-            self.source.fail(f"the branches end with `{name.id}` and `{other_name.id}`", s, help="give both the same name")
+            self.source.fail(
+                f"the branches end with `{name.id}` and `{other_name.id}`", s, help="give both the same name"
+            )
         ctx = self.values.types.ctx("if", self.source.span(s.test))
-        value = self.values.settle(cond, join(then.type, other.type, ctx), written, defines, ctx, name)
-        var = Var(name.id, value.type)
+        type_, owned = self.values.settle(join(then.type, other.type, ctx), written, defines, ctx, name)
+        var = Var(name.id, type_)
         self.scope.define(name.id, var, name)
-        found.open.append(Bind(var, If(cond, then, other, value.type, self.source.span(s.test)), value.defines))
+        found.open.append(Bind(var, If(cond, then, other, type_, self.source.span(s.test)), owned))
 
     def _branch(self, stmts: Sequence[ast.stmt], s: ast.If) -> tuple[Body, ast.Name, Type | None]:
         last = stmts[-1] if stmts else s

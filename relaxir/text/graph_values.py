@@ -10,7 +10,6 @@ from relaxir.ir.expr import (
     Array,
     CallDPS,
     CallTIR,
-    Constant,
     Expr,
     FuncCall,
     OpCall,
@@ -41,6 +40,7 @@ class ModuleContext:
     arrays: Mapping[str, Array]
     functions: tuple[str, ...]
     signatures: Mapping[str, FuncType]
+    untyped: frozenset[str] = frozenset()  # graph functions without a written result type
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,8 @@ class ValueReader:
             return self.scope.find(node.id, Var, "variable", node)
         if isinstance(node, ast.Tuple):
             return TupleExpr(tuple(self.operand(e) for e in node.elts))
+        if isinstance(node, ast.Subscript):
+            return self._get_item(node)
         value = number(node)
         if value is not None or (isinstance(node, ast.Constant) and isinstance(node.value, bool)):
             return const(bool(node.value) if isinstance(node, ast.Constant) and value is None else value, dtype)
@@ -107,26 +109,27 @@ class ValueReader:
                 return self._call_dps(node, written, defines)
             if name not in ("const", "shape"):
                 return self._op_call(node, name, written, defines)
-        if isinstance(node, ast.Subscript):
-            return self._get_item(node, written, defines)
         expr = self.operand(node)
-        return self.settle(expr, expr.type, written, defines, self.types.ctx("value"), node)
+        return Value(expr, *self.settle(expr.type, written, defines, self.types.ctx("value"), node))
 
     def settle(
-        self, expr: Expr, inferred: Type, written: Type | None, defines: tuple[Dim, ...], ctx: InferCtx, node: ast.AST
-    ) -> Value:
-        """Hold the written type against the inferred one; without one the inferred type and its symbols stand."""
+        self, inferred: Type, written: Type | None, defines: tuple[Dim, ...], ctx: InferCtx, node: ast.AST
+    ) -> tuple[Type, tuple[Dim, ...]]:
+        """Hold the written type against the inferred one; without one the inferred type and its symbols stand.
+
+        Returns the type and the symbols that the binding defines.
+        """
         if written is None:
             owned = (*defines, *ctx.defined)
             self.types.define(owned)
             self.types.adopt(ctx, {})
-            return Value(expr, inferred, owned)
+            return inferred, owned
         self.types.define(defines)
         problem = disagreement(inferred, written, self.types.facts, ctx.defined, defines)
         if problem is not None:
             self.source.fail(problem, node, "parse-annotation")
         self.types.adopt(ctx, rename_fresh(inferred, written, ctx.defined, defines))
-        return Value(expr, written, defines)
+        return written, defines
 
     def _op_call(self, node: ast.Call, name: str | None, written: Type | None, defines: tuple[Dim, ...]) -> Value:
         if name is None:
@@ -146,9 +149,12 @@ class ValueReader:
             wanted = f"{least}" if least == len(op.params) else f"at least {least}"
             ctx.fail(f"expected {wanted} operands, got {len(node.args)}", code="arity")
         args = self.operands(node.args)
-        inferred = op.infer(tuple(a.type for a in args), attrs, ctx)
-        value = self.settle(args[0] if args else const(0), inferred, written, defines, ctx, node)
-        return Value(OpCall(op, args, attrs, value.type, ctx.span), value.type, value.defines)
+        try:
+            inferred = op.infer(tuple(a.type for a in args), attrs, ctx)
+        except (TypeError, ValueError, AttributeError) as error:  # attributes of the wrong type
+            self.source.fail(f"{op.name}: the attributes do not fit: {error}", node)
+        type_, owned = self.settle(inferred, written, defines, ctx, node)
+        return Value(OpCall(op, args, attrs, type_, ctx.span), type_, owned)
 
     def _attrs(self, op: Op[Attrs], node: ast.Call) -> Attrs:
         record = {f.name: f for f in fields(op.Attrs)}
@@ -170,6 +176,8 @@ class ValueReader:
     def _func_call(self, node: ast.Call, written: Type | None, defines: tuple[Dim, ...]) -> Value:
         callee = read_global(node.func, self.module.functions, self.source)
         signature = self.module.signatures.get(callee)
+        if signature is None and callee in self.module.untyped:
+            self.source.fail(f"the result type of `{callee}` is not written", node.func, help="write -> R.Tensor(...)")
         if signature is None:
             help_text = f"write R.call_tir(Module.{callee}, (...), out=...)"
             self.source.fail(f"`{callee}` is a tensor program", node.func, help=help_text)
@@ -177,13 +185,13 @@ class ValueReader:
         args = self.operands(node.args)
         ctx = self.types.ctx(callee, self.source.span(node))
         inferred = apply_signature(signature, tuple(a.type for a in args), ctx).type
-        value = self.settle(args[0] if args else const(0), inferred, written, defines, ctx, node)
-        return Value(FuncCall(callee, args, value.type, ctx.span), value.type, value.defines)
+        type_, owned = self.settle(inferred, written, defines, ctx, node)
+        return Value(FuncCall(callee, args, type_, ctx.span), type_, owned)
 
     def _call_tir(self, node: ast.Call, written: Type | None, defines: tuple[Dim, ...]) -> Value:
         given = self.source.arguments(node, ("callee", "args"), ("out", "dims"))
         callee = read_global(given["callee"], self.module.functions, self.source)
-        if callee in self.module.signatures:
+        if callee in self.module.signatures or callee in self.module.untyped:
             self.source.fail(f"`{callee}` is not a tensor program", given["callee"], help=f"write Module.{callee}(...)")
         args = tuple(self.operand(a) for a in self.source.items(given["args"]))
         dims = read_shape(given["dims"], self.scope.dims, self.source) if "dims" in given else ()
@@ -208,11 +216,10 @@ class ValueReader:
 
     def _stated(self, call: Expr, out: Type, written: Type | None, defines: tuple[Dim, ...], node: ast.AST) -> Value:
         """A call that states its own type: fresh symbols stand in it as they are."""
-        return self.settle(call, out, written, defines, self.types.ctx("call"), node)
+        return Value(call, *self.settle(out, written, defines, self.types.ctx("call"), node))
 
-    def _get_item(self, node: ast.Subscript, written: Type | None, defines: tuple[Dim, ...]) -> Value:
+    def _get_item(self, node: ast.Subscript) -> Expr:
         value, index = self.operand(node.value), self.source.integer(node.slice)
         if not isinstance(value.type, TupleType) or not 0 <= index < len(value.type.fields):
             self.source.fail(f"no field {index} in a value of type {value.type}", node, "parse-annotation")
-        item = TupleGetItem(value, index)
-        return self.settle(item, item.type, written, defines, self.types.ctx("field"), node)
+        return TupleGetItem(value, index)

@@ -60,11 +60,11 @@ def _module(source: Source, ops: Mapping[str, Op[Any]], arrays: Mapping[str, Arr
         where = tree.body[1] if len(tree.body) > 1 else tree
         source.fail("expected one module: @I.module, then class Module:", where)
     cls = tree.body[0]
-    attrs = _module_attrs(cls, source)
+    attrs = _module_attrs(cls, source, arrays)
     defs = _definitions(cls, source)
     headers = {n: read_header(d, source) for n, d in defs.items() if _kind(d, source) == "function"}
     signatures = {n: h.type for n, h in headers.items() if h.type is not None}
-    context = ModuleContext(ops, arrays, tuple(defs), signatures)
+    context = ModuleContext(ops, arrays, tuple(defs), signatures, frozenset(headers) - frozenset(signatures))
     functions: dict[str, AnyFunc] = {}
     for name, node in defs.items():
         header = headers.get(name)
@@ -85,12 +85,12 @@ def load(path: PathLike, ops: Mapping[str, Op[Any]]) -> IRModule:
     return parse(read_text(path), ops, beside if beside.exists() else None, str(path))
 
 
-def _module_attrs(cls: ast.ClassDef, source: Source) -> dict[str, object]:
+def _module_attrs(cls: ast.ClassDef, source: Source, arrays: Mapping[str, Array]) -> dict[str, object]:
     if len(cls.decorator_list) != 1 or member(cls.decorator_list[0], "I") != "module":
         source.fail("a module is decorated with @I.module", cls)
     decorator = cls.decorator_list[0]
     keywords = decorator.keywords if isinstance(decorator, ast.Call) else []
-    return read_attributes(keywords, source, ())[1]
+    return read_attributes(keywords, source, (), arrays)[1]
 
 
 def _definitions(cls: ast.ClassDef, source: Source) -> dict[str, ast.FunctionDef]:

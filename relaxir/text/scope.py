@@ -20,12 +20,15 @@ class Scope:
         self.source = source
         self._frames: list[dict[str, object]] = [{}]
         self._visible: dict[str, object] = {}
+        self._dims: dict[str, Dim] = {}
 
     def define(self, name: str, value: object, node: ast.AST, outermost: bool = False) -> None:
         """Make a name visible until its suite ends, or (``outermost``) until the function ends."""
         if name in self._visible:
             self.source.fail(f"`{name}` is defined twice", node, "parse-redefined", help="choose another name")
         self._visible[name] = value
+        if isinstance(value, Dim):
+            self._dims[name] = value
         self._frames[0 if outermost else -1][name] = value
 
     def get(self, name: str) -> object | None:
@@ -49,7 +52,7 @@ class Scope:
     @property
     def dims(self) -> Mapping[str, Dim]:
         """Symbols visible here by the name they have in the text."""
-        return {k: v for k, v in self._visible.items() if isinstance(v, Dim)}
+        return self._dims
 
     @contextmanager
     def nested(self) -> Iterator[None]:
@@ -60,3 +63,4 @@ class Scope:
         finally:
             for name in self._frames.pop():
                 del self._visible[name]
+                self._dims.pop(name, None)

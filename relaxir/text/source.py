@@ -54,12 +54,19 @@ class Source:
         return Span(self.file, line, start, end, text)
 
     def fail(
-        self, message: str, node: ast.AST, code: str = "parse-syntax", help: str = "", notes: Sequence[str] = ()  # noqa: A002
+        self,
+        message: str,
+        node: ast.AST,
+        code: str = "parse-syntax",
+        help: str = "",
+        notes: Sequence[str] = (),
     ) -> NoReturn:
         """Raise a `ParseError` that points at a node."""
         raise ParseError(message, code=code, span=self.span(node), help=help, notes=tuple(notes))
 
-    def unknown(self, what: str, name: str, known: Iterable[str], node: ast.AST, code: str = "parse-undefined-name") -> NoReturn:
+    def unknown(
+        self, what: str, name: str, known: Iterable[str], node: ast.AST, code: str = "parse-undefined-name"
+    ) -> NoReturn:
         """Raise for a name that does not exist, suggesting the nearest that does."""
         close = difflib.get_close_matches(name, sorted(known), n=1)
         self.fail(f"no {what} `{name}`", node, code, help=f"did you mean `{close[0]}`?" if close else "")
@@ -74,7 +81,11 @@ class Source:
             tree = ast.parse(text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             self.fail(f"cannot read `{text[:80]}`", node)
-        written = ast.get_source_segment(self._line(node.lineno), _on_first_line(node)) if node.lineno == node.end_lineno else ""
+        written = (
+            ast.get_source_segment(self._line(node.lineno), _on_first_line(node))
+            if node.lineno == node.end_lineno
+            else ""
+        )
         exact = written is not None and written[1:-1] == text
         for part in ast.walk(tree):
             if isinstance(part, ast.expr):
@@ -104,6 +115,13 @@ class Source:
         if isinstance(node, ast.Constant) and isinstance(node.value, bool):
             return node.value
         self.fail("expected True or False", node)
+
+    def real(self, text: str, node: ast.AST) -> float:
+        """``inf``, ``-inf``, ``nan``, a decimal or a hex float."""
+        try:
+            return float.fromhex(text) if "0x" in text else float(text)
+        except (ValueError, OverflowError):
+            self.fail(f"`{text}` is not a number", node)
 
     def items(self, node: ast.expr) -> list[ast.expr]:
         """Elements of a tuple (or list) display."""

@@ -28,13 +28,15 @@ from relaxir.tir import (
     Let,
     Prefetch,
     PrimFunc,
-    Scope as BufferScope,
     Seq,
     Stmt,
     Store,
     Switch,
     Var,
     While,
+)
+from relaxir.tir import (
+    Scope as BufferScope,
 )
 from relaxir.tir.printer import AUGMENTED, PRIM_FUNC_KEYWORDS
 
@@ -109,9 +111,7 @@ class TensorReader(ExprReader):
         super().__init__(source, scope)
         self._host = HostReader(self, functions)
 
-    def make_buffer(
-        self, name: str, args: Mapping[str, ast.expr], default: BufferScope = BufferScope.GLOBAL
-    ) -> Buffer:
+    def make_buffer(self, name: str, args: Mapping[str, ast.expr], default: BufferScope = BufferScope.GLOBAL) -> Buffer:
         """A buffer from the arguments ``shape``, ``dtype`` and ``scope``."""
         where = default
         if "scope" in args:

@@ -12,7 +12,6 @@ from relaxir.sym import Dim, DimLike
 from relaxir.text.scope import Scope
 from relaxir.text.source import Source, member, number
 from relaxir.text.types import DIM_FUNCTIONS, read_dim, read_dtype
-from relaxir.text.values import read_float
 from relaxir.tir import (
     Bcast,
     Binary,
@@ -237,8 +236,12 @@ class ExprReader:
         dtype = read_dtype(args["dtype"], self.source)
         text = args["value"]
         if isinstance(text, ast.Constant) and isinstance(text.value, str):  # exact: not rounded to the dtype
-            return Const(read_float(text.value, text, self.source), dtype)
-        return self._literal(text, number(text), dtype) if _is_literal(text) else self.source.fail("expected a literal", text)
+            return Const(self.source.real(text.value, text), dtype)
+        return (
+            self._literal(text, number(text), dtype)
+            if _is_literal(text)
+            else self.source.fail("expected a literal", text)
+        )
 
     def _operator(self, node: ast.Call, expected: str | None) -> Expr:
         args = self.source.arguments(node, ("op", "a", "b"))

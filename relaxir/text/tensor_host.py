@@ -16,6 +16,7 @@ from relaxir.tir import (
     AllocOutput,
     BindDim,
     Buffer,
+    CallHost,
     CallKernel,
     CallLibrary,
     ConstantData,
@@ -44,6 +45,7 @@ EFFECTS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = MappingP
         "open_frame": (("frame", "size"), ()),
         "copy": (("target", "source"), ()),
         "call_kernel": (("callee", "args"), ("dims",)),
+        "call_host": (("callee", "args", "outputs"), ()),
         "call_library": (("symbol", "args"), ()),
     }
 )
@@ -89,6 +91,9 @@ class HostReader:
             return OpenFrame(source.integer(args["frame"]), r.dim(args["size"]))
         if kind == "copy":
             return Copy(r.buffer(args["target"]), r.buffer(args["source"]))
+        if kind == "call_host":
+            given = [tuple(r.buffer(a) for a in source.items(args[key])) for key in ("args", "outputs")]
+            return CallHost(read_global(args["callee"], self._functions, source), *given, source.span(call))
         buffers = tuple(r.buffer(a) for a in source.items(args["args"]))
         if kind == "call_library":
             return CallLibrary(source.string(args["symbol"]), buffers, source.span(call))

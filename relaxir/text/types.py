@@ -45,10 +45,13 @@ def check_names(node: ast.expr, dims: Mapping[str, Dim], source: Source) -> None
 def undefined_dim(name: str, dims: Iterable[str], node: ast.AST, source: Source) -> None:
     """Raise for a symbol that is not declared."""
     known = list(dims)
-    if any(name.lower() == k.lower() or abs(len(name) - len(k)) <= 1 and name[:2] == k[:2] for k in known):
+    if any(name.lower() == k.lower() or (abs(len(name) - len(k)) <= 1 and name[:2] == k[:2]) for k in known):
         source.unknown("dimension", name, known, node)
     source.fail(
-        f"dimension `{name}` is not declared", node, "parse-undefined-name", help=f'declare it: `{name} = R.dim("{name}")`'
+        f"dimension `{name}` is not declared",
+        node,
+        "parse-undefined-name",
+        help=f'declare it: `{name} = R.dim("{name}")`',
     )
 
 
