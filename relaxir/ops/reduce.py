@@ -131,18 +131,17 @@ class Reduce(Op[Any]):
         self.stages(f, x, y, rows, attrs)
         return f.build()
 
-    def stages(self, f: ProgramBuilder, x: Buffer, y: Buffer, rows: Rows, attrs: ReduceAttrs) -> None:
+    def stages(self, f: ProgramBuilder, x: Buffer, y: Buffer, rows: Rows, attrs: Any) -> None:
         """Emit the loops."""
         wide = compute_dtype(x.dtype)
         probe = const(0, wide)
-        direct = wide == y.dtype and self.finish(probe, rows.count) is probe
-        acc = y if direct else f.temp("acc", rows.outer, wide)
-        if direct:
-            row = _kept_of(rows, y)
-            f.reduce(y, rows.inner, self.combine, lambda *i: self.start(x.at(rows.full((*row(i), *i[len(y.shape) :])))))
+        row = kept_of(rows, y)
+        if wide == y.dtype and self.finish(probe, rows.count) is probe:
+            n = len(y.shape)
+            f.reduce(y, rows.inner, self.combine, lambda *i: self.start(x.at(rows.full((*row(i[:n]), *i[n:])))))
             return
+        acc = f.temp("acc", rows.outer, wide)
         f.reduce(acc, rows.inner, self.combine, lambda *i: self.start(load_wide(x, rows.full(i))))
-        row = _kept_of(rows, y)
         f.compute(y, lambda *i: cast(self.finish(acc.at(row(i)), rows.count), y.dtype))
 
     def numpy(self, x: Array, axes: tuple[int, ...], keepdims: bool, attrs: Any) -> Array:
@@ -156,7 +155,7 @@ class Reduce(Op[Any]):
         return np.asarray(self.numpy(widen(x), axes, attrs.keepdims, attrs)).astype(x.dtype)
 
 
-def _kept_of(rows: Rows, y: Buffer) -> Any:
+def kept_of(rows: Rows, y: Buffer) -> Any:
     """Row index from an index of the result, which may have kept the reduced axes as 1."""
     keepdims = len(y.shape) == len(rows.shape)
     return lambda i: tuple(i[a] for a in rows.kept) if keepdims else tuple(i[: len(rows.kept)])

@@ -5,7 +5,7 @@ A backend joins by giving ``builds`` a function that compiles one call: `compile
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -90,12 +90,13 @@ def test_table_entry(op: Op[Any]) -> None:
     assert op.examples
     assert ops.TABLE[op.name] is op
     assert getattr(ops.op, op.name).__doc__ == op.__doc__
-    example = op.examples[0]
+    example = complete(op, op.examples[0])
     _, types = setup(op, example)
     operands = tuple(Var(f"v{i}", t) for i, t in enumerate(types))
-    pending = getattr(ops.op, op.name)(*operands)
+    pending = getattr(ops.op, op.name)(*operands, **{f.name: getattr(example.attrs, f.name) for f in fields(example.attrs)})
     assert pending.op is op
-    assert len(pending.args) == len(operands)
+    assert pending.args == operands
+    assert pending.attrs == example.attrs
 
 
 def test_names_are_unique() -> None:
