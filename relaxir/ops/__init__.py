@@ -13,6 +13,10 @@ from relaxir.ops.binary import BINARY
 from relaxir.ops.channel_norm import CHANNEL_NORM
 from relaxir.ops.comparison import COMPARISON
 from relaxir.ops.division import DIVISION
+from relaxir.ops.gathering import GATHERING
+from relaxir.ops.joining import JOINING
+from relaxir.ops.matmul import MATMUL
+from relaxir.ops.movement import MOVEMENT
 from relaxir.ops.namespace import OpNamespace
 from relaxir.ops.norm import NORM
 from relaxir.ops.reduce import REDUCE
@@ -20,6 +24,8 @@ from relaxir.ops.reduce_norm import REDUCE_NORM
 from relaxir.ops.rounding import ROUNDING
 from relaxir.ops.scan import SCAN
 from relaxir.ops.select import SELECT
+from relaxir.ops.shapes import SHAPES
+from relaxir.ops.slicing import SLICING
 from relaxir.ops.softmax import SOFTMAX
 from relaxir.ops.trigonometric import TRIGONOMETRIC
 from relaxir.ops.unary import UNARY
@@ -31,12 +37,18 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *CHANNEL_NORM,
     *COMPARISON,
     *DIVISION,
+    *GATHERING,
+    *JOINING,
+    *MATMUL,
+    *MOVEMENT,
     *NORM,
     *REDUCE,
     *REDUCE_NORM,
     *ROUNDING,
     *SCAN,
     *SELECT,
+    *SHAPES,
+    *SLICING,
     *SOFTMAX,
     *TRIGONOMETRIC,
     *UNARY,

@@ -1,1 +1,64 @@
 """Dimensions, facts about them, and proofs; the only package that imports sympy."""
+
+from relaxir.sym.expr import (
+    Dim,
+    DimLike,
+    SymError,
+    add,
+    broadcast,
+    ceildiv,
+    dim,
+    floordiv,
+    free_dims,
+    fresh,
+    is_const,
+    max_,
+    min_,
+    mod,
+    mul,
+    product,
+    sub,
+    substitute,
+)
+from relaxir.sym.facts import BroadcastResult, Facts
+from relaxir.sym.learn import ConflictError
+from relaxir.sym.normalize import evaluate, normalize
+from relaxir.sym.parser import parse, parse_relation, parse_where
+from relaxir.sym.printer import to_text
+from relaxir.sym.relation import Proof, Relation
+from relaxir.sym.unify import Unification, solve_linear, unify
+
+__all__ = [
+    "BroadcastResult",
+    "ConflictError",
+    "Dim",
+    "DimLike",
+    "Facts",
+    "Proof",
+    "Relation",
+    "SymError",
+    "Unification",
+    "add",
+    "broadcast",
+    "ceildiv",
+    "dim",
+    "evaluate",
+    "floordiv",
+    "free_dims",
+    "fresh",
+    "is_const",
+    "max_",
+    "min_",
+    "mod",
+    "mul",
+    "normalize",
+    "parse",
+    "parse_relation",
+    "parse_where",
+    "product",
+    "solve_linear",
+    "sub",
+    "substitute",
+    "to_text",
+    "unify",
+]

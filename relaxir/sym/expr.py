@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, TypeAlias
 
 import sympy
 
 DimLike: TypeAlias = int | sympy.Expr
 """A Python int or a sympy integer expression."""
+
+
+_LONGEST_KEY = 400
 
 
 class SymError(ValueError):
@@ -47,7 +51,7 @@ class _Operators:
         return floordiv(other, self), mod(other, self)
 
 
-class Dim(_Operators, sympy.Symbol):
+class Dim(_Operators, sympy.Symbol):  # type: ignore[misc]  # sympy is untyped
     """A symbolic dimension; its range and multiple are part of its identity.
 
     Build one with ``dim``, which checks the arguments.
@@ -107,7 +111,7 @@ def fresh(name: str, taken: Collection[str], min: int = 0, max: int | None = Non
     return dim(unique, min, max)
 
 
-class Light(_Operators, sympy.Expr):
+class Light(_Operators, sympy.Expr):  # type: ignore[misc]  # sympy is untyped
     """Base of the light functions: plain sympy nodes that fold constants and nothing else."""
 
     __slots__ = ()
@@ -288,7 +292,14 @@ def order_key(expr: sympy.Expr) -> str:
     parts = [order_key(arg) for arg in expr.args]
     if isinstance(expr, (sympy.Add, sympy.Mul)):
         parts.sort()
-    return f"{type(expr).__name__}({','.join(parts)})" if parts else str(expr)
+    return short_key(f"{type(expr).__name__}({','.join(parts)})" if parts else str(expr))
+
+
+def short_key(key: str) -> str:
+    """Cut a long key and mark it with a digest, so that shared subexpressions cannot make keys explode."""
+    if len(key) <= _LONGEST_KEY:
+        return key
+    return f"{key[:_LONGEST_KEY]}#{blake2b(key.encode(), digest_size=16).hexdigest()}"
 
 
 def floordiv(a: Any, b: Any) -> DimLike:
@@ -365,7 +376,10 @@ def is_const(expr: DimLike) -> bool:
 
 @lru_cache(maxsize=8192)
 def _free_dims(expr: sympy.Expr) -> tuple[Dim, ...]:
-    return tuple(sorted((s for s in expr.free_symbols if isinstance(s, Dim)), key=order_key))
+    # not sympy's free_symbols: that visits shared subexpressions again and again
+    if isinstance(expr, Dim):
+        return (expr,)
+    return tuple(sorted({d for arg in expr.args for d in _free_dims(arg)}, key=order_key))
 
 
 def free_dims(expr: DimLike) -> tuple[Dim, ...]:

@@ -305,7 +305,8 @@ def binary(op: BinOp, a: ExprLike, b: ExprLike) -> Expr:
             if folded is not None:
                 return folded
         if isinstance(right, Const) and (
-            (right.value == 0 and op in (BinOp.ADD, BinOp.SUB)) or (right.value == 1 and op in (BinOp.MUL, BinOp.FLOORDIV))
+            (right.value == 0 and op in (BinOp.ADD, BinOp.SUB))
+            or (right.value == 1 and op in (BinOp.MUL, BinOp.FLOORDIV))
         ):
             return left
         if isinstance(left, Const) and ((left.value == 0 and op is BinOp.ADD) or (left.value == 1 and op is BinOp.MUL)):

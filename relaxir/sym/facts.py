@@ -1,0 +1,175 @@
+"""What is known about dimensions, and the proofs that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from relaxir.sym.bounds import interval
+from relaxir.sym.canonical import Canonical
+from relaxir.sym.expr import Dim, DimLike, as_dimlike, broadcast, free_dims
+from relaxir.sym.learn import ConflictError, learn
+from relaxir.sym.normalize import normalize
+from relaxir.sym.poly import Poly
+from relaxir.sym.rebuild import Rebuilder
+from relaxir.sym.relation import Proof, Relation
+
+
+@dataclass(frozen=True)
+class BroadcastResult:
+    """The size of two broadcast dimensions."""
+
+    dim: DimLike
+    """The size, given that the two sizes broadcast."""
+    verdict: Proof
+    """Whether they do: PROVED, REFUTED, or UNKNOWN where a check at run time is needed."""
+
+
+class Facts:
+    """Declared and learnt facts about dimensions; immutable, with its own memo tables.
+
+    An answer PROVED or REFUTED holds for all values that the ranges, multiples and relations allow and at
+    which both sides are defined.  Dimensions that were not declared count with their own range.
+    """
+
+    def __init__(self, dims: Iterable[Dim] = (), relations: Iterable[Relation] = ()) -> None:
+        self._relations = tuple(dict.fromkeys(relations))
+        mentioned = [d for r in self._relations for side in (r.left, r.right) for d in free_dims(side)]
+        self._dims = tuple(dict.fromkeys([*dims, *mentioned]))
+        self._forms = Canonical()
+        learn(self._forms, self._relations)
+        self._rebuilder = Rebuilder(self._forms)
+        self._answers: dict[tuple[str, Any, Any], Proof] = {}
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """The dimensions, in the order they were declared or first mentioned."""
+        return self._dims
+
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """The relations, in the order they were added."""
+        return self._relations
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Facts) and (self._dims, self._relations) == (other._dims, other._relations)
+
+    def __hash__(self) -> int:
+        return hash((self._dims, self._relations))
+
+    def __repr__(self) -> str:
+        names = ", ".join(d.name for d in self._dims)
+        return f"Facts({names}; {', '.join(map(str, self._relations))})"
+
+    def with_(self, *relations: Relation) -> Facts:
+        """Return these facts and ``relations``; raise ``ConflictError`` if one of them is refuted."""
+        if not relations:
+            return self
+        for relation in relations:
+            if self.prove(relation) is Proof.REFUTED:
+                raise ConflictError(f"{relation} cannot hold")
+        return Facts(self._dims, (*self._relations, *relations))
+
+    def with_dims(self, *dims: Dim) -> Facts:
+        """Return these facts with more dimensions declared."""
+        return self if set(dims) <= set(self._dims) else Facts((*self._dims, *dims), self._relations)
+
+    def prove(self, relation: Relation) -> Proof:
+        """Answer whether ``relation`` holds."""
+        match relation.op:
+            case "==":
+                return self.prove_equal(relation.left, relation.right)
+            case "<=":
+                return self.prove_le(relation.left, relation.right)
+            case "<":
+                return self.prove_lt(relation.left, relation.right)
+
+    def prove_equal(self, a: DimLike, b: DimLike) -> Proof:
+        """Answer whether ``a == b``."""
+        key = "==", a, b
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = self._equal_zero(self._forms.poly(a) - self._forms.poly(b))
+        return answer
+
+    def _equal_zero(self, p: Poly) -> Proof:
+        if p.value is not None:
+            return Proof.PROVED if p.value == 0 else Proof.REFUTED
+        if p.constant % p.content:
+            return Proof.REFUTED
+        above = self._forms.nonnegative(p)
+        below = self._forms.nonnegative(p.scale(-1))
+        if above and below:
+            return Proof.PROVED
+        if self._forms.positive(p) or self._forms.positive(p.scale(-1)):
+            return Proof.REFUTED
+        return Proof.UNKNOWN
+
+    def prove_le(self, a: DimLike, b: DimLike) -> Proof:
+        """Answer whether ``a <= b``."""
+        key = "<=", a, b
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = self._at_least(a, b, 0)
+        return answer
+
+    def prove_lt(self, a: DimLike, b: DimLike) -> Proof:
+        """Answer whether ``a < b``."""
+        key = "<", a, b
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = self._at_least(a, b, 1)
+        return answer
+
+    def _at_least(self, a: DimLike, b: DimLike, gap: int) -> Proof:
+        p = (self._forms.poly(b) - self._forms.poly(a)).shift(-gap)
+        if self._forms.nonnegative(p):
+            return Proof.PROVED
+        return Proof.REFUTED if self._forms.positive(p.scale(-1)) else Proof.UNKNOWN
+
+    def divides(self, k: DimLike, e: DimLike) -> Proof:
+        """Answer whether ``e`` is a multiple of ``k``."""
+        key = "|", k, e
+        answer = self._answers.get(key)
+        if answer is None:
+            divisor, p = self._forms.poly(k), self._forms.poly(e)
+            if divisor.value != 0:
+                p = p - divisor * self._forms.floor(p, divisor)
+            answer = self._answers[key] = self._equal_zero(p)
+        return answer
+
+    def bounds(self, e: DimLike) -> tuple[int | None, int | None]:
+        """Return a lower and an upper bound of ``e``, each None where none is known."""
+        p = self._forms.poly(e)
+        (low, high), (a, b) = interval(normalize(e), self._forms), interval(self.simplify(e), self._forms)
+        low, high = max(low, a), min(high, b)
+        if low < 1:
+            low = 1 if self._forms.positive(p) else 0 if low < 0 and self._forms.nonnegative(p) else low
+        return None if low == -inf else int(low), None if high == inf else int(high)
+
+    def simplify(self, e: DimLike) -> DimLike:
+        """Return a short expression with the value of ``e``; provably equal polynomials give the same one."""
+        return self._rebuilder.expr(self._forms.poly(e))
+
+    def broadcast(self, a: DimLike, b: DimLike) -> BroadcastResult:
+        """Return the size that ``a`` and ``b`` broadcast to by NumPy's rules, and whether they do."""
+        a, b = as_dimlike(a), as_dimlike(b)
+        if a == 1:
+            return BroadcastResult(b, Proof.PROVED)
+        if b == 1:
+            return BroadcastResult(a, Proof.PROVED)
+        equal = self.prove_equal(a, b)
+        if equal is Proof.PROVED:
+            return BroadcastResult(b if isinstance(b, int) else a, Proof.PROVED)
+        p, q = self._forms.poly(a), self._forms.poly(b)
+        if p.value == 1:
+            return BroadcastResult(b, Proof.PROVED)
+        if q.value == 1:
+            return BroadcastResult(a, Proof.PROVED)
+        fixed_a, fixed_b = self._forms.never_one(p), self._forms.never_one(q)
+        verdict = Proof.REFUTED if equal is Proof.REFUTED and fixed_a and fixed_b else Proof.UNKNOWN
+        if fixed_a and not (fixed_b and isinstance(b, int)):
+            return BroadcastResult(a, verdict)
+        return BroadcastResult(b if fixed_b else broadcast(a, b), verdict)
