@@ -85,7 +85,7 @@ class ArgReduce(Op[Any]):
         return TensorType(reduced_shape(x.shape, axes, attrs.keepdims), "int64")
 
     def lower(self, args: tuple[TensorType, ...], attrs: ArgReduceAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
-        """The extremum of rows, then the extreme place among those that equal it."""
+        """Find the extremum of rows, then the extreme place among those that equal it."""
         f = ProgramBuilder(self.name)
         x = f.input("x", args[0].shape, args[0].dtype)
         y = f.output("y", out[0].shape, "int64")
@@ -143,8 +143,8 @@ def linear(index: tuple[Expr, ...], rows: Rows) -> Expr:
 class ArgMax(ArgReduce):
     """Place of the largest element, int64; the first of equals, or the last with ``select_last_index``.
 
-    A NaN counts as the largest, as in NumPy. Searching no elements fails: at inference where it is certain, else at run
-    time. TVM: relax.argmax, ONNX: ArgMax.
+    A NaN counts as the largest, as in NumPy. Searching no elements fails: at inference where it is certain, else at
+    run time. TVM: relax.argmax, ONNX: ArgMax.
     """
 
     name = "argmax"
@@ -154,8 +154,8 @@ class ArgMax(ArgReduce):
 class ArgMin(ArgReduce):
     """Place of the smallest element, int64; the first of equals, or the last with ``select_last_index``.
 
-    A NaN counts as the smallest, as in NumPy. Searching no elements fails: at inference where it is certain, else at run
-    time. TVM: relax.argmin, ONNX: ArgMin.
+    A NaN counts as the smallest, as in NumPy. Searching no elements fails: at inference where it is certain, else at
+    run time. TVM: relax.argmin, ONNX: ArgMin.
     """
 
     name = "argmin"

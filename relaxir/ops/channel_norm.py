@@ -171,7 +171,7 @@ class InstanceNorm(Op[EpsilonAttrs]):
         return f.build()
 
     def reference(self, args: tuple[Array, ...], attrs: EpsilonAttrs) -> Array:
-        """A group for every channel."""
+        """One group for every channel."""
         return group_reference(args, args[0].shape[1], attrs.epsilon)
 
 

@@ -75,7 +75,6 @@ def affine(v: Expr, at: tuple[Expr, ...], weights: Sequence[Buffer]) -> Expr:
 class AxesNorm(Op[Any]):
     """Base of layer_norm and rms_norm: rows over ``axes``, weights shaped like a row."""
 
-    params: tuple[Param, ...]
     Attrs = NormAttrs
     kind = OpKind.OPAQUE
     bad_examples = (
@@ -123,7 +122,7 @@ class AxesNorm(Op[Any]):
         return f.build()
 
     def numpy_centre(self, x: Array, axes: tuple[int, ...]) -> Array:
-        """What `centre` subtracts, in NumPy."""
+        """Compute in NumPy what `centre` subtracts."""
         return np.zeros((), x.dtype)
 
     def reference(self, args: tuple[Array, ...], attrs: NormAttrs) -> Array:

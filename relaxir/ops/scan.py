@@ -122,7 +122,8 @@ class CumSum(Scan):
 class CumProd(Scan):
     """Running product along an axis: ``y[k] = x[0] * ... * x[k]``.
 
-    ``exclusive`` leaves x[k] out, ``reverse`` multiplies from the end. Integers wrap. TVM: relax.cumprod, ONNX: CumProd.
+    ``exclusive`` leaves x[k] out, ``reverse`` multiplies from the end. Integers wrap.
+    TVM: relax.cumprod, ONNX: CumProd.
     """
 
     name = "cumprod"

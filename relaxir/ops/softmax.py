@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -32,14 +32,14 @@ class RowWise(Op[Any]):
     params = (Param("x", "rank 1 or more"),)
     Attrs = AxisAttrs
     kind = OpKind.OPAQUE
-    examples = (
+    examples: ClassVar[tuple[Example, ...]] = (
         Example(("f32[n, m]",), "f32[n, m]", AxisAttrs(), low=-9.0, high=9.0),
         Example(("f64[n, 3, m]",), "f64[n, 3, m]", AxisAttrs(1)),
         Example(("f16[n, 4]",), "f16[n, 4]", AxisAttrs(0)),
         Example(("bf16[n]",), "bf16[n]", AxisAttrs()),
         Example(("f32[5, 2]",), "f32[5, 2]", AxisAttrs(), values=(ROWS_OF_H11,)),
     )
-    bad_examples = (
+    bad_examples: ClassVar[tuple[BadExample, ...]] = (
         BadExample(("f32[n, 4]",), "axis-range", "axis 2 is out of range for rank 2", AxisAttrs(2)),
         BadExample(("f32[]",), "axis-range", "axis -1 is out of range for rank 0", AxisAttrs()),
         BadExample(("i32[n]",), "dtype-mismatch", "x must be one of", AxisAttrs()),
@@ -65,7 +65,7 @@ class RowWise(Op[Any]):
         return f.build()
 
     def numpy(self, x: Array, axis: int, attrs: Any) -> Array:
-        """The map in NumPy, in the compute type."""
+        """Map rows in NumPy, in the compute type."""
         raise NotImplementedError
 
     def reference(self, args: tuple[Array, ...], attrs: Any) -> Array:
