@@ -9,24 +9,34 @@ from typing import Any, Final
 from relaxir.ir.op import Op
 from relaxir.ops.activation import ACTIVATION
 from relaxir.ops.binary import BINARY
+from relaxir.ops.comparison import COMPARISON
+from relaxir.ops.division import DIVISION
 from relaxir.ops.gathering import GATHERING
 from relaxir.ops.joining import JOINING
 from relaxir.ops.movement import MOVEMENT
 from relaxir.ops.namespace import OpNamespace
 from relaxir.ops.reduce import REDUCE
+from relaxir.ops.rounding import ROUNDING
+from relaxir.ops.select import SELECT
 from relaxir.ops.shapes import SHAPES
 from relaxir.ops.slicing import SLICING
+from relaxir.ops.trigonometric import TRIGONOMETRIC
 from relaxir.ops.unary import UNARY
 
 OPS: Final[tuple[Op[Any], ...]] = (
     *ACTIVATION,
     *BINARY,
+    *COMPARISON,
+    *DIVISION,
     *GATHERING,
     *JOINING,
     *MOVEMENT,
     *REDUCE,
+    *ROUNDING,
+    *SELECT,
     *SHAPES,
     *SLICING,
+    *TRIGONOMETRIC,
     *UNARY,
 )
 TABLE: Final[Mapping[str, Op[Any]]] = MappingProxyType({o.name: o for o in OPS})

@@ -97,9 +97,10 @@ class Binary(Op[A]):
 
     def infer(self, args: tuple[Type, ...], attrs: A, ctx: InferCtx) -> Type:
         """Broadcast shape; the operands' dtype, or the fixed one of comparisons."""
-        a, b = tensors_of(ctx, args, ("a", "b"))
-        check_dtype(ctx, a, "a", self.dtypes)
-        check_same_dtype(ctx, (a, b), ("a", "b"))
+        names = tuple(p.name for p in self.params)
+        a, b = tensors_of(ctx, args, names)
+        check_dtype(ctx, a, names[0], self.dtypes)
+        check_same_dtype(ctx, (a, b), names)
         return TensorType(ctx.broadcast((a.shape, b.shape)), self.result or a.dtype)
 
     def scalar(self, a: Expr, b: Expr, attrs: A) -> Expr:
@@ -122,7 +123,7 @@ class Binary(Op[A]):
     def lower(self, args: tuple[TensorType, ...], attrs: A, out: tuple[TensorType, ...]) -> PrimFunc:
         """One stage over the result."""
         f = ProgramBuilder(self.name)
-        a, b = (f.input(n, t.shape, t.dtype) for n, t in zip("ab", args, strict=True))
+        a, b = (f.input(p.name, t.shape, t.dtype) for p, t in zip(self.params, args, strict=True))
         self.stage(f, a, b, f.output("y", out[0].shape, out[0].dtype), attrs)
         return f.build()
 
