@@ -293,6 +293,15 @@ class BlockBuilder:
             return value if not self._scopes else self._leaf(value)
         return const(value)
 
+    def item(self, value: Expr, index: int) -> Var:
+        """Bind one field of a tuple value."""
+        return self.emit(TupleGetItem(value, index))
+
+    @property
+    def facts(self) -> Facts:
+        """What is known about the symbols at this point."""
+        return self._facts
+
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _leaf(self, value: Expr) -> Expr:
