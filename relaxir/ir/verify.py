@@ -11,8 +11,9 @@
     branches joined by an If, and variables against their values.
  6. A dataflow block has no impure call and no If; its outputs are bound in it.
  7. Operands are leaves: variables, constants, shapes, and tuples and fields of these.
- 8. A `CallTIR` passes as many tensors as the program has inputs, takes as many as it has outputs, of equal dtype and
-    rank, no extent is refuted, and gives one value for each of its dims. So do calls in host programs.
+ 8. A `CallTIR` passes as many tensors as the program has inputs, takes as many as it has outputs, of equal dtype, no
+    extent is refuted (where the ranks differ, the numbers of elements are proved equal), and gives one value for each
+    of its dims. So do calls in host programs.
  9. A constant's data is C-contiguous and of the dtype and shape that its type says.
 10. A match_cast is not refuted, and an If's condition is ``bool[]``.
 11. A function's result may have the declared type; a function declared pure makes no impure call.

@@ -8,7 +8,7 @@ from relaxir.ir.expr import CallTIR
 from relaxir.ir.module import IRModule
 from relaxir.ir.types import TensorType, TupleType, Type, describe
 from relaxir.support.errors import VerifyError
-from relaxir.sym import DimLike, Facts, Proof, substitute
+from relaxir.sym import DimLike, Facts, Proof, product, substitute
 from relaxir.tir import Buffer, CallHost, CallKernel, PrimFunc
 from relaxir.tir.verify import violation
 from relaxir.tir.visit import walk
@@ -72,15 +72,16 @@ def _host_call(module: IRModule, s: CallHost) -> Iterator[Complaint]:
 def _match(
     name: str, formal: Sequence[Buffer], actual: Sequence[Type], func: PrimFunc, dims: Sequence[DimLike], facts: Facts
 ) -> Iterator[Complaint]:
-    """Dtypes and ranks agree, and no extent is refuted."""
+    """Dtypes and ranks agree and no extent is refuted; another rank is a view of as many elements (buffers are compact)."""
     values = dict(zip(func.dims, dims, strict=True))
     for b, t in zip(formal, actual, strict=True):
-        if not isinstance(t, TensorType) or t.dtype != b.dtype or t.rank != len(b.shape):
-            yield (
-                f"`{b.name}` of `{name}` is {describe(TensorType(b.shape, b.dtype))}, got {describe(t)}",
-                "verify-type",
-            )
+        if not isinstance(t, TensorType) or t.dtype != b.dtype:
+            yield f"`{b.name}` of `{name}` is {describe(TensorType(b.shape, b.dtype))}, got {describe(t)}", "verify-type"
             continue
         wanted = TensorType(tuple(substitute(d, values) for d in b.shape), b.dtype)
-        if any(facts.prove_equal(w, a) is Proof.REFUTED for w, a in zip(wanted.shape, t.shape, strict=True)):
+        if t.rank != wanted.rank:
+            fits = facts.prove_equal(product(wanted.shape), product(t.shape)) is Proof.PROVED
+        else:
+            fits = all(facts.prove_equal(w, a) is not Proof.REFUTED for w, a in zip(wanted.shape, t.shape, strict=True))
+        if not fits:
             yield f"`{b.name}` of `{name}` is {describe(wanted)} here, got {describe(t)}", "verify-type"
