@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from relaxir.sym import DimLike, normalize, to_text
 if TYPE_CHECKING:
     from relaxir.tir.buffer import Buffer
 
-ExprLike = "Expr | int | float | bool | DimLike"
+ExprLike: TypeAlias = "Expr | int | float | bool | DimLike"
 
 
 class BinOp(enum.Enum):
