@@ -12,6 +12,7 @@ from relaxir.ir.const_text import DEFAULT_NAN
 from relaxir.ir.expr import Array, Constant
 from relaxir.ir.expr import const as make_constant
 from relaxir.ir.types import TensorType
+from relaxir.support.bfloat16 import float32_to_bfloat16
 from relaxir.support.dtypes import DType, info
 from relaxir.text.source import Source, number
 from relaxir.text.types import read_dtype
@@ -120,7 +121,7 @@ def _round(value: float, row: DType) -> int:
     if row.name == "float64":
         return int.from_bytes(struct.pack("<d", value), "little")
     if row.name == "bfloat16":
-        return int(make_constant(np.float32(value), "bfloat16").data)
+        return int(float32_to_bfloat16(np.array(value)).item())
     with np.errstate(over="ignore"):
         rounded = np.array(value).astype(row.numpy)
     return int(rounded.view(f"uint{row.bits}"))
