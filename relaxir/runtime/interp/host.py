@@ -81,7 +81,9 @@ class _HostMachine(Machine):
                     raise InternalError(f"constant {stmt.index} of {len(self.constants)} is used")
                 what = f"constant {stmt.index}"
                 shape = self._shape(stmt.buffer)
-                self.memories[stmt.buffer] = of_array(np.asarray(self.constants[stmt.index]), stmt.buffer.dtype, shape, what)
+                self.memories[stmt.buffer] = of_array(
+                    np.asarray(self.constants[stmt.index]), stmt.buffer.dtype, shape, what
+                )
             case _:
                 super().other(stmt)
 
