@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relaxir.runtime.interp import program, run_prim_func, stores
+from relaxir.sym import dim
 from relaxir.tir import (
     Alloc,
     Axis,
@@ -32,7 +33,6 @@ from relaxir.tir import (
     const,
     select,
 )
-from relaxir.sym import dim
 from tests.runtime.slow import run_slowly
 
 SIZE = 64
@@ -145,8 +145,27 @@ def statements(draw, scope=(), cells=(), depth=4):
     return draw(stores_(scope, cells))
 
 
+@st.composite
+def programs(draw):
+    """A loop nest around a few statements whose accesses are mostly private to the iteration."""
+    i, j = Var("i"), Var("j")
+    scope = (Bounded(i, 3), Bounded(j, 3))
+    cell = Buffer("c", (), "int64", Scope.STACK)
+    own = (draw(st.sampled_from((i, i, i + 1, j))), j + draw(st.sampled_from((i * 4, i * 4, i * 3, const(1)))))
+    parts = []
+    for _ in range(draw(st.integers(1, 4))):
+        kind = draw(st.integers(0, 4))
+        value = draw(values(scope, (cell,))) if kind < 2 else GRID[own] + draw(values(scope, (cell,), 0))
+        combine = draw(st.sampled_from((None, None, Combine.SUM, Combine.MIN)))
+        step = Store(GRID, own, value, combine) if kind < 4 else draw(statements(scope, (cell,), 2))
+        parts.append(step if draw(st.booleans()) else If(i < draw(st.integers(0, 4)), step))
+    start = Store(cell, (), draw(values(scope, ())))
+    inner = For(j, const(draw(st.integers(1, 4))), Alloc(cell, Seq((start, *parts))))
+    return Seq((draw(statements(depth=1)), For(i, const(draw(st.integers(1, 4))), inner), draw(statements(depth=2))))
+
+
 @pytest.mark.parametrize("limit", [stores.LIMIT, 7])
-@given(body=statements(), seed=st.integers(0, 99))
+@given(body=st.one_of(statements(), programs(), programs()), seed=st.integers(0, 99))
 def test_same_as_one_element_at_a_time(limit, body, seed):
     rng = np.random.default_rng(seed)
     start = [rng.integers(-9, 9, (SIZE,)) for _ in range(3)] + [rng.integers(-9, 9, (8, SIZE))]
