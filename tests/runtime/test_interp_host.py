@@ -18,6 +18,7 @@ from relaxir.tir import (
     Assert,
     BindDim,
     Buffer,
+    CallHost,
     CallKernel,
     CallLibrary,
     ConstantData,
@@ -138,7 +139,7 @@ def test_recursion_and_given_results():
             ConstantData(w := Buffer("w", (1,), "float32"), 0),
             Store(less, (), c[()] - 1),
             CallKernel("scale", (x, w, double), (N,)),
-            CallKernel("main", (less, double, y)),
+            CallHost("main", (less, double), (y,)),
         )
     )
     main = host((c, x, y), (BindDim(N, Extent(x, 0)), AllocOutput(y, 0), If(c[()] > 0, again, Copy(y, x))))
