@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 import numpy as np
 
 from relaxir.ir.expr import Array, Check, Expr
-from relaxir.ir.types import TensorType, Type, describe
+from relaxir.ir.types import TensorType, TupleType, Type, describe
+from relaxir.support.bfloat16 import bfloat16_to_float32, float32_to_bfloat16
+from relaxir.support.dtypes import info
 from relaxir.support.errors import InferError, ShapeMismatchError, ShapeUnprovenError
 from relaxir.support.spans import Span
 from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, fresh, mul, sub, to_text
@@ -96,7 +98,7 @@ class InferCtx:
         self.defined: list[Dim] = []
         self._taken = set(taken) | {d.name for d in facts.dims}
 
-    def fresh(self, stem: str, min: int = 0, max: int | None = None) -> Dim:  # noqa: A002  # the words of `sym.dim`
+    def fresh(self, stem: str, min: int = 0, max: int | None = None) -> Dim:  # the words of `sym.dim`
         """A new symbol owned by the binding being inferred."""
         symbol = fresh(stem, self._taken, min=min, max=max)
         self._taken.add(symbol.name)
@@ -156,7 +158,7 @@ class InferCtx:
         values = tuple(a for a in args if not isinstance(a, int))
         self.checks.append(Check(relation, "runtime-shape", f"{self.op}: {message}; {got}", values, self.span))
 
-    def fail(self, message: str, code: str = "infer", help: str = "") -> NoReturn:  # noqa: A002  # as in errors
+    def fail(self, message: str, code: str = "infer", help: str = "") -> NoReturn:  # as in errors
         """Raise an `InferError` for this call."""
         raise InferError(f"{self.op}: {message}", code=code, span=self.span, help=help)
 
@@ -202,8 +204,25 @@ class Op(Generic[A]):
         raise NotImplementedError
 
     def reference(self, args: tuple[Array, ...], attrs: A) -> Array | tuple[Array, ...]:
-        """The definition of truth, in NumPy; dims of ``attrs`` are ints here."""
+        """The definition of truth, in NumPy; dims of ``attrs`` are ints here.
+
+        bfloat16 operands arrive as float32 and such results are returned as float32: call it through `evaluate`.
+        """
         raise NotImplementedError
+
+    def evaluate(
+        self, args: tuple[Array, ...], types: Sequence[Type], attrs: A, out: Type
+    ) -> Array | tuple[Array, ...]:
+        """Run `reference` on arrays as programs hold them (bfloat16 as bits in uint16), giving arrays of type ``out``."""
+        values = tuple(
+            bfloat16_to_float32(a.astype(np.uint16)) if isinstance(t, TensorType) and t.dtype == "bfloat16" else a
+            for a, t in zip(args, types, strict=True)
+        )
+        with np.errstate(all="ignore"):
+            result = self.reference(values, attrs)
+        if isinstance(out, TupleType) and isinstance(result, tuple):
+            return tuple(_held(r, t) for r, t in zip(result, out.fields, strict=True))
+        return result if isinstance(result, tuple) else _held(result, out)
 
     def decompose(self, args: tuple[Expr, ...], attrs: A, bb: BlockBuilder) -> Expr | None:
         """Express the call by simpler operators (emitted into ``bb``), or None where `lower` is the way."""
@@ -211,6 +230,14 @@ class Op(Generic[A]):
 
     def __repr__(self) -> str:
         return f"R.{self.name}"
+
+
+def _held(value: Array, t: Type) -> Array:
+    if not isinstance(t, TensorType):
+        return value
+    if t.dtype == "bfloat16":
+        return float32_to_bfloat16(np.asarray(value))
+    return np.ascontiguousarray(value, info(t.dtype).numpy).reshape(np.shape(value))
 
 
 def map_attrs(attrs: A, fn: Callable[[DimLike], DimLike]) -> A:

@@ -57,7 +57,7 @@ class RelaxirError(Exception):
         code: str | None = None,
         span: Span | None = None,
         notes: tuple[str, ...] | list[str] = (),
-        help: str = "",  # noqa: A002  # the word users read in the rendered error
+        help: str = "",
     ) -> None:
         """Keep the parts; ``str(error)`` renders them."""
         super().__init__(message)

@@ -17,11 +17,17 @@ from relaxir.sym.order import Bound, plus, times
 
 def interval(expr: Any, forms: Canonical) -> tuple[Bound, Bound]:
     """Return bounds of ``expr``: the tighter of its canonical form's and its structure's."""
-    low, high = forms.interval(forms.poly(expr))
-    if isinstance(expr, int) or not expr.args or low == high:
-        return low, high
-    a, b = _structural(expr, [interval(arg, forms) for arg in expr.args])
-    return max(low, a), min(high, b)
+    return _interval(expr, forms, {})
+
+
+def _interval(expr: Any, forms: Canonical, memo: dict[Any, tuple[Bound, Bound]]) -> tuple[Bound, Bound]:
+    if expr not in memo:
+        low, high = forms.interval(forms.poly(expr))
+        if low != high and not isinstance(expr, int) and expr.args:
+            a, b = _structural(expr, [_interval(arg, forms, memo) for arg in expr.args])
+            low, high = max(low, a), min(high, b)
+        memo[expr] = low, high
+    return memo[expr]
 
 
 def _structural(expr: Any, args: list[tuple[Bound, Bound]]) -> tuple[Bound, Bound]:

@@ -6,7 +6,7 @@ from math import gcd, lcm, prod
 
 from relaxir.sym import poly
 from relaxir.sym.canonical import Canonical
-from relaxir.sym.expr import DimLike, add, broadcast, floordiv, max_, min_, mod, mul
+from relaxir.sym.expr import DimLike, add, broadcast, floordiv, max_, min_, mod, mul, product
 from relaxir.sym.order import Atom
 from relaxir.sym.poly import Poly
 
@@ -51,6 +51,8 @@ class Rebuilder:
         args = [self.expr(arg) for arg in atom.args]
         if atom.kind == "max":
             return max_(*args)
+        if atom.kind == "product":
+            return product(args)
         result = args[0]
         for arg in args[1:]:
             result = broadcast(result, arg)
@@ -94,7 +96,8 @@ class Rebuilder:
     def _as_minimum(self, factor: Poly, rest: Poly, atom: Atom) -> list[DimLike]:
         """Use ``max(xs) == s - min(s - xs)``, with ``s`` the largest coefficient of each term in ``xs``."""
         monomials = {m for arg in atom.args for m in arg.terms}
-        top = Poly({m: max(arg.terms.get(m, 0) for arg in atom.args) for m in monomials})
+        highest = {m: max(arg.terms.get(m, 0) for arg in atom.args) for m in monomials}
+        top = Poly({m: c for m, c in highest.items() if c})
         args = [top - arg for arg in atom.args]
         others = rest + factor * top
         size = len(others.terms) + sum(len(arg.terms) for arg in args)

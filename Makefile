@@ -1,0 +1,50 @@
+# Everything runs in .venv, which the first target that needs it creates.
+# PYTHON names the interpreter to create it with; TEST_LIMIT bounds the test run in seconds.
+
+PYTHON ?= python3
+JOBS ?= 2
+TEST_LIMIT ?= 1500
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench docs fuzz clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(STAMP): setup.cfg pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	@touch $@
+
+demo: $(STAMP)  ## compile a real model once, run it at several batch sizes from Python and C
+	$(BIN)/python examples/demo.py
+
+test: $(STAMP)  ## run all tests
+	timeout $(TEST_LIMIT) $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+check: $(STAMP)  ## format, lint, types, layers, hygiene
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/hygiene
+
+format: $(STAMP)  ## format the code and apply safe fixes
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)  ## measure against other runtimes
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]' -c constraints.txt
+	$(BIN)/relaxir bench
+
+docs: $(STAMP)  ## run every example of the documentation
+	$(BIN)/python -m pytest -q tests/docs
+
+fuzz: $(STAMP)  ## property tests with ten times the examples, and new seeds each time
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n $(JOBS) -m 'not network' tests $(PYTEST_ARGS)
+
+clean:  ## remove what the targets made
+	rm -rf $(VENV) build dist relaxir.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,106 @@
+"""The pass contract: a frozen value with typed options that maps a module to a module."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+from relaxir.cost import Chooser, RuleChooser, TargetInfo
+from relaxir.ir import IRModule
+
+
+class Level(enum.IntEnum):
+    """Stages of lowering; each allows fewer forms than the one before."""
+
+    GRAPH = 0  # operators
+    LEGAL = 1  # tensor programs in block form, called by call_tir; views stay operators
+    SCHEDULED = 2  # tensor programs in loop form
+    HOST = 3  # graph functions are host programs
+    PLANNED = 4  # every temporary has its place
+
+
+class Instrument(Protocol):
+    """Watches a pipeline; methods may raise to stop it."""
+
+    def before(self, name: str, number: int, module: IRModule) -> None:
+        """Called with the module a pass is about to get."""
+
+    def after(self, name: str, number: int, before: IRModule, module: IRModule) -> None:
+        """Called with what a pass made of it."""
+
+
+@dataclass(frozen=True)
+class PassContext:
+    """What passes may ask about the outside.
+
+    Attributes:
+        target: vector width, registers, threads of the machine compiled for.
+        chooser: chooses tiles and packed layouts.
+        library: name of the library function for matmul (`DispatchLibrary`), empty: none.
+        fold_limit: largest constant in bytes that folding may create beyond its inputs' size.
+        instruments: observers of the pipeline.
+    """
+
+    target: TargetInfo = field(default_factory=TargetInfo)
+    chooser: Chooser = field(default_factory=RuleChooser)
+    library: str = ""
+    fold_limit: int = 1 << 24
+    instruments: tuple[Instrument, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Verified IR in, verified IR out; the input is never mutated; the same object back means no change."""
+
+    name: ClassVar[str] = ""
+    requires: ClassVar[Level] = Level.GRAPH  # the module must be at this level or a later one allowed by `until`
+    ensures: ClassVar[Level | None] = None  # level of the result; None: unchanged
+
+    def run(self, module: IRModule, ctx: PassContext) -> IRModule:
+        """Transform the module."""
+        raise NotImplementedError
+
+    def __call__(self, module: IRModule, ctx: PassContext | None = None) -> IRModule:
+        """Transform the module in a default context."""
+        return self.run(module, ctx or PassContext())
+
+
+@dataclass(frozen=True)
+class Pipeline(Pass):
+    """Passes in order; instruments see each step."""
+
+    name: ClassVar[str] = "pipeline"
+    passes: tuple[Pass, ...] = ()
+
+    def __init__(self, passes: Iterable[Pass] = ()) -> None:
+        object.__setattr__(self, "passes", tuple(passes))
+
+    def __iter__(self) -> Iterator[Pass]:
+        return iter(self.passes)
+
+    def run(self, module: IRModule, ctx: PassContext) -> IRModule:
+        """Run every pass."""
+        for number, step in enumerate(self.passes):
+            module = run_instrumented(step, number, module, ctx)
+        return module
+
+    def until(self, name: str) -> Pipeline:
+        """The passes up to and including the first one of that name."""
+        names = [p.name for p in self.passes]
+        return Pipeline(self.passes[: names.index(name) + 1])
+
+    def without(self, names: Sequence[str]) -> Pipeline:
+        """All passes but those named."""
+        return Pipeline(p for p in self.passes if p.name not in names)
+
+
+def run_instrumented(step: Pass, number: int, module: IRModule, ctx: PassContext) -> IRModule:
+    """Run one pass under the context's instruments."""
+    for watcher in ctx.instruments:
+        watcher.before(step.name, number, module)
+    result = step.run(module, ctx)
+    for watcher in ctx.instruments:
+        watcher.after(step.name, number, module, result)
+    return result

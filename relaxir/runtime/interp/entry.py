@@ -1,0 +1,54 @@
+"""Calling a module's function by name, whatever stage of the pipeline the module is at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from relaxir.ir.module import IRModule
+from relaxir.runtime.interp.binding import Value
+from relaxir.runtime.interp.graph import NO_LIBRARIES, Array, Libraries, run_graph
+from relaxir.runtime.interp.host import run_host
+from relaxir.tir import PrimFunc
+
+
+def evaluate(
+    module: IRModule, name: str, *args: Any, libraries: Libraries = NO_LIBRARIES, constants: Sequence[Array] = ()
+) -> Any:
+    """Call function ``name`` of a module.
+
+    Args:
+        module: any stage: graph functions of operators, of calls of tensor programs, or host programs.
+        name: the function.
+        args: arrays (bfloat16 as uint16 bits), tuples of them, or tuples of ints for shape values; a host program takes
+            its tensors flattened.
+        libraries: Python implementations of library symbols, given the inputs and then the outputs to fill.
+        constants: the module's constant table, for host programs.
+
+    Returns:
+        A fresh array, or a tuple; shape values are tuples of ints. Nothing aliases an argument.
+
+    Raises:
+        ArgumentError: for arguments that do not match the signature.
+        RuntimeShapeError, RuntimeIndexError, RuntimeFailure: when a check of the program fails.
+    """
+    values = tuple(_argument(a) for a in args)
+    if isinstance(module.functions.get(name), PrimFunc):
+        # wrong kinds of arguments are found by run_host: a tuple has no dtype
+        results = run_host(module, name, tuple(np.asarray(v) for v in values), constants, libraries)
+        return results[0] if len(results) == 1 else results
+    return _fresh(run_graph(module, name, values, libraries))
+
+
+def _argument(value: Any) -> Value:
+    if isinstance(value, tuple | list):
+        return tuple(v if isinstance(v, int) else _argument(v) for v in value)
+    return value if isinstance(value, np.ndarray) else np.asarray(value)
+
+
+def _fresh(value: Value) -> Value:
+    if isinstance(value, tuple):
+        return tuple(v if isinstance(v, int) else _fresh(v) for v in value)
+    return np.array(value, order="C", copy=True)
