@@ -10,6 +10,8 @@ import numpy as np
 from relaxir.ir.module import IRModule
 from relaxir.runtime.interp.binding import Value
 from relaxir.runtime.interp.graph import NO_LIBRARIES, Array, Libraries, run_graph
+from relaxir.runtime.interp.host import run_host
+from relaxir.tir import PrimFunc
 
 
 def evaluate(
@@ -20,7 +22,8 @@ def evaluate(
     Args:
         module: any stage: graph functions of operators, of calls of tensor programs, or host programs.
         name: the function.
-        args: arrays (bfloat16 as uint16 bits), tuples of them, or tuples of ints for shape values.
+        args: arrays (bfloat16 as uint16 bits), tuples of them, or tuples of ints for shape values; a host program takes
+            its tensors flattened.
         libraries: Python implementations of library symbols, given the inputs and then the outputs to fill.
         constants: the module's constant table, for host programs.
 
@@ -31,7 +34,12 @@ def evaluate(
         ArgumentError: for arguments that do not match the signature.
         RuntimeShapeError, RuntimeIndexError, RuntimeFailure: when a check of the program fails.
     """
-    return _fresh(run_graph(module, name, tuple(_argument(a) for a in args), libraries))
+    values = tuple(_argument(a) for a in args)
+    if isinstance(module.functions.get(name), PrimFunc):
+        # wrong kinds of arguments are found by run_host: a tuple has no dtype
+        results = run_host(module, name, tuple(np.asarray(v) for v in values), constants, libraries)
+        return results[0] if len(results) == 1 else results
+    return _fresh(run_graph(module, name, values, libraries))
 
 
 def _argument(value: Any) -> Value:

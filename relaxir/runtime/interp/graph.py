@@ -168,9 +168,7 @@ class _Frame:
     def _op(self, expr: OpCall) -> Value:
         attrs = map_attrs(expr.attrs, self.size)
         args: Any = tuple(self.eval(a) for a in expr.args)
-        with np.errstate(all="ignore"):
-            result: Any = expr.op.reference(args, attrs)
-        return _normal(result, expr.type)
+        return _normal(expr.op.evaluate(args, tuple(a.type for a in expr.args), attrs, expr.type), expr.type)
 
     def _flat_args(self, args: Sequence[Expr]) -> list[Array]:
         flat: list[Array] = []

@@ -46,17 +46,13 @@ from relaxir.tir import (
 )
 
 Array = NDArray[Any]
-OnCall = Callable[[str, tuple[Array, ...], tuple[int, ...]], None]
-"""What a call of another program does: name, arrays in the order of its parameters, values of its dims."""
-
 
 class Machine(Storing):
     """Executes statements for all active lanes."""
 
-    def __init__(self, func: PrimFunc, arrays: Sequence[Array], dims: Mapping[str, int], on_call: OnCall | None) -> None:
+    def __init__(self, func: PrimFunc, arrays: Sequence[Array], dims: Mapping[str, int]) -> None:
         """Prepare to run ``func`` on its parameters' arrays, in place."""
         super().__init__(nest_depth(func.body) + 1, dims, dict(zip(func.params, arrays, strict=False)))
-        self.on_call = on_call
         self._independent: dict[For, bool] = {}
 
     # ---- statements --------------------------------------------------------------------------------------------------
@@ -291,16 +287,13 @@ def raise_failure(check: Any, values: Sequence[int]) -> NoReturn:
     raise InternalError(f"no error has the code `{check.code}`: {message}")
 
 
-def run_prim_func(
-    func: PrimFunc, arrays: Sequence[Array], dims: Mapping[str, int], on_call: OnCall | None = None
-) -> None:
-    """Run a tensor program on NumPy arrays, in place.
+def run_prim_func(func: PrimFunc, arrays: Sequence[Array], dims: Mapping[str, int]) -> None:
+    """Run a tensor program (a kernel) on NumPy arrays, in place.
 
     Args:
         func: the program, in block form or loop form.
         arrays: one C-contiguous array for each of ``func.params``: inputs, results, workspaces; bfloat16 as uint16.
         dims: a value for each of ``func.dims``, by name.
-        on_call: what a call of another program does; kernels need none.
 
     Raises:
         RelaxirError: of the class of the first `Assert` that fails.
@@ -312,4 +305,4 @@ def run_prim_func(
     if missing:
         raise InternalError(f"no value for dimension `{missing[0]}` of a tensor program")
     with np.errstate(all="ignore"):
-        Machine(func, arrays, dims, on_call).run(func.body)
+        Machine(func, arrays, dims).run(func.body)

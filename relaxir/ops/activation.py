@@ -1,0 +1,415 @@
+"""Activation functions: relu, gelu, sigmoid and their kin; all elementwise on floats."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from relaxir.ir.expr import Array
+from relaxir.ir.op import Attrs, BadExample, Example, InferCtx
+from relaxir.ir.types import Type
+from relaxir.ops.common import FLOATS, NOT_FLOAT, NUMERIC, float_examples
+from relaxir.ops.elementwise import FloatUnary, Unary
+from relaxir.ops.unary import erf
+from relaxir.tir import Expr, Intrinsic, call, maximum, minimum, select
+
+SQRT_HALF: Final = math.sqrt(0.5)
+SQRT_2_OVER_PI: Final = math.sqrt(2.0 / math.pi)
+
+
+class Tanh(FloatUnary):
+    """Hyperbolic tangent.
+
+    -1 and 1 at the infinities. TVM: relax.tanh, ONNX: Tanh.
+    """
+
+    name = "tanh"
+    intrinsic = Intrinsic.TANH
+    ufunc = np.tanh
+
+
+class Sigmoid(FloatUnary):
+    """``1 / (1 + e ** -x)``.
+
+    0 and 1 at the infinities, never overflows. TVM: relax.sigmoid, ONNX: Sigmoid.
+    """
+
+    name = "sigmoid"
+    intrinsic = Intrinsic.SIGMOID
+    examples = float_examples(-9.0, 9.0)
+
+    def numpy(self, x: Array, attrs: Attrs) -> Array:
+        """By its definition."""
+        return sigmoid(x)
+
+
+def sigmoid(x: Array) -> Array:
+    """Logistic function of an array."""
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+class Relu(Unary[Attrs]):
+    """``max(x, 0)``, on floats and integers.
+
+    NaN gives NaN. TVM: relax.nn.relu, ONNX: Relu.
+    """
+
+    name = "relu"
+    dtypes = NUMERIC
+    examples = (*float_examples(), Example(("i8[n, 3]",), "i8[n, 3]"))
+    bad_examples = (BadExample(("bool[n]",), "dtype-mismatch", "x must be one of"),)
+
+    def scalar(self, x: Expr, attrs: Attrs) -> Expr:
+        """Maximum with 0."""
+        return maximum(x, 0)
+
+    def numpy(self, x: Array, attrs: Attrs) -> Array:
+        """np.maximum."""
+        return np.asarray(np.maximum(x, x.dtype.type(0)))
+
+
+@dataclass(frozen=True, slots=True)
+class GeluAttrs(Attrs):
+    """Attributes of `Gelu`."""
+
+    approximate: str = "none"
+    """``none`` for the error function, ``tanh`` for the approximation by tanh."""
+
+
+class Gelu(Unary[GeluAttrs]):
+    """Gaussian error linear unit ``x * Phi(x)``, ``Phi`` the normal distribution function.
+
+    ``approximate="none"``: ``0.5 * x * (1 + erf(x / sqrt(2)))``; ``"tanh"``: ``0.5 * x * (1 + tanh(sqrt(2 / pi) *
+    (x + 0.044715 * x ** 3)))``. -inf gives NaN (it is ``-inf * 0``), as in PyTorch.
+    TVM: relax.nn.gelu and gelu_tanh, ONNX: Gelu.
+    """
+
+    name = "gelu"
+    Attrs = GeluAttrs
+    dtypes = FLOATS
+    examples = (*float_examples(-5.0, 5.0), Example(("f32[n]",), "f32[n]", GeluAttrs("tanh"), low=-5.0, high=5.0))
+    bad_examples = (*NOT_FLOAT, BadExample(("f32[n]",), "attribute", "approximate must be", GeluAttrs("fast")))
+
+    def infer(self, args: tuple[Type, ...], attrs: GeluAttrs, ctx: InferCtx) -> Type:
+        """Type of the operand."""
+        if attrs.approximate not in ("none", "tanh"):
+            ctx.fail(f"approximate must be `none` or `tanh`, got `{attrs.approximate}`", code="attribute")
+        return super().infer(args, attrs, ctx)
+
+    def scalar(self, x: Expr, attrs: GeluAttrs) -> Expr:
+        """Follow the class's formula."""
+        if attrs.approximate == "none":
+            return x * 0.5 * (call(Intrinsic.ERF, x * SQRT_HALF) + 1.0)
+        inner = (x + x * x * x * 0.044715) * SQRT_2_OVER_PI
+        return x * 0.5 * (call(Intrinsic.TANH, inner) + 1.0)
+
+    def numpy(self, x: Array, attrs: GeluAttrs) -> Array:
+        """Follow the class's formula."""
+        if attrs.approximate == "none":
+            return np.asarray(0.5 * x * (1 + erf(x * SQRT_HALF)))
+        return np.asarray(0.5 * x * (1 + np.tanh(SQRT_2_OVER_PI * (x + 0.044715 * x**3))))
+
+
+@dataclass(frozen=True, slots=True)
+class AlphaAttrs(Attrs):
+    """One slope or scale."""
+
+    alpha: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LeakyReluAttrs(Attrs):
+    """Attributes of `LeakyRelu`."""
+
+    alpha: float = 0.01
+
+
+class LeakyRelu(Unary[LeakyReluAttrs]):
+    """``x`` where ``x >= 0``, else ``alpha * x``.
+
+    NaN gives NaN. TVM: relax.nn.leakyrelu, ONNX: LeakyRelu.
+    """
+
+    name = "leaky_relu"
+    Attrs = LeakyReluAttrs
+    dtypes = FLOATS
+    examples = float_examples(attrs=LeakyReluAttrs(0.1))
+    bad_examples = NOT_FLOAT
+
+    def scalar(self, x: Expr, attrs: LeakyReluAttrs) -> Expr:
+        """Choice by sign."""
+        return select(x < 0.0, x * attrs.alpha, x)
+
+    def numpy(self, x: Array, attrs: LeakyReluAttrs) -> Array:
+        """Choice by sign."""
+        return np.where(x < 0, x * attrs.alpha, x)
+
+
+class Elu(Unary[AlphaAttrs]):
+    """``x`` where ``x > 0``, else ``alpha * (e ** x - 1)``.
+
+    -alpha for -inf, NaN for NaN. TVM: none, ONNX: Elu.
+    """
+
+    name = "elu"
+    Attrs = AlphaAttrs
+    dtypes = FLOATS
+    examples = float_examples(attrs=AlphaAttrs(1.5))
+    bad_examples = NOT_FLOAT
+
+    def scalar(self, x: Expr, attrs: AlphaAttrs) -> Expr:
+        """Choice by sign."""
+        return select(x > 0.0, x, call(Intrinsic.EXPM1, x) * attrs.alpha)
+
+    def numpy(self, x: Array, attrs: AlphaAttrs) -> Array:
+        """Choice by sign."""
+        return np.where(x > 0, x, attrs.alpha * np.expm1(x))
+
+
+class Celu(Unary[AlphaAttrs]):
+    """``max(0, x) + min(0, alpha * (e ** (x / alpha) - 1))``, smooth at 0 for every alpha.
+
+    -alpha for -inf, NaN for NaN. TVM: none, ONNX: Celu.
+    """
+
+    name = "celu"
+    Attrs = AlphaAttrs
+    dtypes = FLOATS
+    examples = float_examples(attrs=AlphaAttrs(2.0))
+    bad_examples = NOT_FLOAT
+
+    def scalar(self, x: Expr, attrs: AlphaAttrs) -> Expr:
+        """Follow the class's formula."""
+        return maximum(x, 0.0) + minimum(call(Intrinsic.EXPM1, x / attrs.alpha) * attrs.alpha, 0.0)
+
+    def numpy(self, x: Array, attrs: AlphaAttrs) -> Array:
+        """Follow the class's formula."""
+        return np.asarray(np.maximum(x, 0) + np.minimum(attrs.alpha * np.expm1(x / attrs.alpha), 0))
+
+
+@dataclass(frozen=True, slots=True)
+class SeluAttrs(Attrs):
+    """Attributes of `Selu`."""
+
+    alpha: float = 1.6732632423543772
+    gamma: float = 1.0507009873554805
+
+
+class Selu(Unary[SeluAttrs]):
+    """``gamma * x`` where ``x > 0``, else ``gamma * alpha * (e ** x - 1)``.
+
+    The defaults keep mean 0 and variance 1. TVM: relax.nn.selu, ONNX: Selu.
+    """
+
+    name = "selu"
+    Attrs = SeluAttrs
+    dtypes = FLOATS
+    examples = float_examples(attrs=SeluAttrs())
+    bad_examples = NOT_FLOAT
+
+    def scalar(self, x: Expr, attrs: SeluAttrs) -> Expr:
+        """Choice by sign."""
+        return select(x > 0.0, x, call(Intrinsic.EXPM1, x) * attrs.alpha) * attrs.gamma
+
+    def numpy(self, x: Array, attrs: SeluAttrs) -> Array:
+        """Choice by sign."""
+        return np.asarray(attrs.gamma * np.where(x > 0, x, attrs.alpha * np.expm1(x)))
+
+
+class ThresholdedRelu(Unary[AlphaAttrs]):
+    """``x`` where ``x > alpha``, else 0.
+
+    NaN gives 0, since it is not above alpha. TVM: none, ONNX: ThresholdedRelu.
+    """
+
+    name = "thresholded_relu"
+    Attrs = AlphaAttrs
+    dtypes = FLOATS
+    examples = float_examples(attrs=AlphaAttrs(0.5))
+    bad_examples = NOT_FLOAT
+
+    def scalar(self, x: Expr, attrs: AlphaAttrs) -> Expr:
+        """Choice by threshold."""
+        return select(x > attrs.alpha, x, 0.0)
+
+    def numpy(self, x: Array, attrs: AlphaAttrs) -> Array:
+        """Choice by threshold."""
+        return np.where(x > attrs.alpha, x, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class HardSigmoidAttrs(Attrs):
+    """Attributes of `HardSigmoid`."""
+
+    alpha: float = 0.2
+    beta: float = 0.5
+
+
+class HardSigmoid(Unary[HardSigmoidAttrs]):
+    """``max(0, min(1, alpha * x + beta))``.
+
+    NaN gives NaN. TVM: none, ONNX: HardSigmoid.
+    """
+
+    name = "hard_sigmoid"
+    Attrs = HardSigmoidAttrs
+    dtypes = FLOATS
+    examples = float_examples(-5.0, 5.0, attrs=HardSigmoidAttrs())
+    bad_examples = NOT_FLOAT
+
+    def scalar(self, x: Expr, attrs: HardSigmoidAttrs) -> Expr:
+        """Clipped line."""
+        return maximum(minimum(x * attrs.alpha + attrs.beta, 1.0), 0.0)
+
+    def numpy(self, x: Array, attrs: HardSigmoidAttrs) -> Array:
+        """Clipped line."""
+        return np.asarray(np.clip(x * attrs.alpha + attrs.beta, 0, 1))
+
+
+class HardSwish(FloatUnary):
+    """``x * max(0, min(1, x / 6 + 0.5))``.
+
+    -inf gives NaN (it is ``-inf * 0``). TVM: none, ONNX: HardSwish.
+    """
+
+    name = "hard_swish"
+    examples = float_examples(-5.0, 5.0)
+
+    def scalar(self, x: Expr, attrs: Attrs) -> Expr:
+        """Follow the class's formula."""
+        return x * maximum(minimum(x * (1.0 / 6.0) + 0.5, 1.0), 0.0)
+
+    def numpy(self, x: Array, attrs: Attrs) -> Array:
+        """Follow the class's formula."""
+        return np.asarray(x * np.clip(x / 6 + 0.5, 0, 1))
+
+
+class Silu(Unary[AlphaAttrs]):
+    """``x * sigmoid(alpha * x)``; with alpha other than 1 also called Swish.
+
+    -inf gives NaN (it is ``-inf * 0``). TVM: relax.nn.silu, ONNX: Swish.
+    """
+
+    name = "silu"
+    Attrs = AlphaAttrs
+    dtypes = FLOATS
+    examples = (*float_examples(-5.0, 5.0), *float_examples(attrs=AlphaAttrs(1.702)))
+    bad_examples = NOT_FLOAT
+
+    def scalar(self, x: Expr, attrs: AlphaAttrs) -> Expr:
+        """Follow the class's formula."""
+        return x * call(Intrinsic.SIGMOID, x if attrs.alpha == 1.0 else x * attrs.alpha)
+
+    def numpy(self, x: Array, attrs: AlphaAttrs) -> Array:
+        """Follow the class's formula."""
+        return np.asarray(x * sigmoid(attrs.alpha * x))
+
+
+def softplus(x: Expr) -> Expr:
+    """``log(1 + e ** x)`` without overflow: the exponent is never positive."""
+    return maximum(x, 0.0) + call(Intrinsic.LOG1P, call(Intrinsic.EXP, -call(Intrinsic.ABS, x)))
+
+
+class Softplus(FloatUnary):
+    """``log(1 + e ** x)``, computed without overflow.
+
+    0 for -inf, inf for inf, NaN for NaN. TVM: relax.nn.softplus, ONNX: Softplus.
+    """
+
+    name = "softplus"
+    examples = float_examples(-30.0, 30.0)
+
+    def scalar(self, x: Expr, attrs: Attrs) -> Expr:
+        """Stable form."""
+        return softplus(x)
+
+    def numpy(self, x: Array, attrs: Attrs) -> Array:
+        """np.logaddexp."""
+        return np.asarray(np.logaddexp(x.dtype.type(0), x))
+
+
+class Softsign(FloatUnary):
+    """``x / (1 + |x|)``.
+
+    NaN at the infinities (inf / inf), as the formula says. TVM: none, ONNX: Softsign.
+    """
+
+    name = "softsign"
+
+    def scalar(self, x: Expr, attrs: Attrs) -> Expr:
+        """Follow the class's formula."""
+        return x / (call(Intrinsic.ABS, x) + 1.0)
+
+    def numpy(self, x: Array, attrs: Attrs) -> Array:
+        """Follow the class's formula."""
+        return np.asarray(x / (1 + np.abs(x)))
+
+
+class Mish(FloatUnary):
+    """``x * tanh(softplus(x))``.
+
+    -inf gives NaN (it is ``-inf * 0``). TVM: none, ONNX: Mish.
+    """
+
+    name = "mish"
+    examples = float_examples(-5.0, 5.0)
+
+    def scalar(self, x: Expr, attrs: Attrs) -> Expr:
+        """Follow the class's formula."""
+        return x * call(Intrinsic.TANH, softplus(x))
+
+    def numpy(self, x: Array, attrs: Attrs) -> Array:
+        """Follow the class's formula."""
+        return np.asarray(x * np.tanh(np.logaddexp(x.dtype.type(0), x)))
+
+
+@dataclass(frozen=True, slots=True)
+class ShrinkAttrs(Attrs):
+    """Attributes of `Shrink`."""
+
+    bias: float = 0.0
+    lambd: float = 0.5
+
+
+class Shrink(Unary[ShrinkAttrs]):
+    """``x + bias`` where ``x < -lambd``, ``x - bias`` where ``x > lambd``, else 0.
+
+    Soft shrink has bias = lambd, hard shrink bias = 0. NaN gives 0. TVM: none, ONNX: Shrink.
+    """
+
+    name = "shrink"
+    Attrs = ShrinkAttrs
+    dtypes = FLOATS
+    examples = float_examples(attrs=ShrinkAttrs(0.25, 0.5))
+    bad_examples = NOT_FLOAT
+
+    def scalar(self, x: Expr, attrs: ShrinkAttrs) -> Expr:
+        """Choice of three."""
+        return select(x < -attrs.lambd, x + attrs.bias, select(x > attrs.lambd, x - attrs.bias, 0.0))
+
+    def numpy(self, x: Array, attrs: ShrinkAttrs) -> Array:
+        """Choice of three."""
+        return np.where(x < -attrs.lambd, x + attrs.bias, np.where(x > attrs.lambd, x - attrs.bias, 0))
+
+
+ACTIVATION: Final = (
+    Tanh(),
+    Sigmoid(),
+    Relu(),
+    Gelu(),
+    LeakyRelu(),
+    Elu(),
+    Celu(),
+    Selu(),
+    ThresholdedRelu(),
+    HardSigmoid(),
+    HardSwish(),
+    Silu(),
+    Softplus(),
+    Softsign(),
+    Mish(),
+    Shrink(),
+)

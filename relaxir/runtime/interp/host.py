@@ -1,0 +1,208 @@
+"""The interpreter of host programs: dims bound from arguments, frames, kernel and library calls, results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relaxir.ir.module import IRModule
+from relaxir.runtime.interp.graph import NO_LIBRARIES, Libraries
+from relaxir.runtime.interp.memory import Memory, allocate, of_array
+from relaxir.runtime.interp.program import Machine, run_prim_func
+from relaxir.support.dtypes import info
+from relaxir.support.errors import ArgumentError, InternalError, RuntimeFailure, RuntimeShapeError, UnsupportedError
+from relaxir.tir import (
+    Alias,
+    AllocFrame,
+    AllocOutput,
+    BindDim,
+    Buffer,
+    CallKernel,
+    CallLibrary,
+    ConstantData,
+    Copy,
+    OpenFrame,
+    PrimFunc,
+    Stmt,
+)
+from relaxir.tir.visit import walk
+
+Array = NDArray[Any]
+
+
+class _HostMachine(Machine):
+    """One call of a host program."""
+
+    def __init__(
+        self,
+        module: IRModule,
+        func: PrimFunc,
+        inputs: Mapping[Buffer, Array],
+        constants: Sequence[Array],
+        libraries: Libraries,
+        given: Sequence[Array],
+    ) -> None:
+        super().__init__(func, (), {})
+        self.arrays.update(inputs)
+        self.module = module
+        self.constants = constants
+        self.libraries = libraries
+        self.given = given
+        self.frames: dict[int, Array] = {}
+        self.results: dict[int, Memory] = {}
+
+    def other(self, stmt: Stmt) -> None:
+        match stmt:
+            case BindDim():
+                self.set_dim(stmt.dim.name, self.number(stmt.value))
+            case OpenFrame():
+                self._open(stmt)
+            case AllocFrame():
+                self.memories[stmt.buffer] = self._place(stmt)
+            case AllocOutput():
+                self._output(stmt)
+            case Alias():
+                self._alias(stmt)
+            case Copy():
+                target, source = self.memory(stmt.target).flat, self.memory(stmt.source).flat
+                if target.nbytes != source.nbytes:
+                    raise InternalError(f"copy of {source.nbytes} bytes to {target.nbytes}")
+                target.view(np.uint8)[...] = source.view(np.uint8)
+            case CallKernel():
+                self._kernel(stmt)
+            case CallLibrary():
+                self._library(stmt)
+            case ConstantData():
+                if not 0 <= stmt.index < len(self.constants):
+                    raise InternalError(f"constant {stmt.index} of {len(self.constants)} is used")
+                what = f"constant {stmt.index}"
+                shape = self._shape(stmt.buffer)
+                self.memories[stmt.buffer] = of_array(np.asarray(self.constants[stmt.index]), stmt.buffer.dtype, shape, what)
+            case _:
+                super().other(stmt)
+
+    def _shape(self, buffer: Buffer) -> tuple[int, ...]:
+        return tuple(self.size(d) for d in buffer.shape)
+
+    def _open(self, stmt: OpenFrame) -> None:
+        size = self.size(stmt.size)
+        if size < 0:
+            raise InternalError(f"frame {stmt.frame} has the negative size {size}")
+        # all bits set: floats that nobody stored are NaN
+        self.frames[stmt.frame] = np.full(size, 0xFF, np.uint8)
+
+    def _place(self, stmt: AllocFrame) -> Memory:
+        shape, dtype = self._shape(stmt.buffer), info(stmt.buffer.dtype).numpy
+        if stmt.offset is None:
+            return allocate(stmt.buffer.dtype, shape)
+        if stmt.frame not in self.frames:
+            raise InternalError(f"buffer `{stmt.buffer.name}` is placed in frame {stmt.frame}, which is not open")
+        frame = self.frames[stmt.frame]
+        start = self.size(stmt.offset)
+        stop = start + math.prod(shape) * dtype.itemsize
+        if start < 0 or stop > frame.size or start % dtype.itemsize:
+            raise InternalError(
+                f"buffer `{stmt.buffer.name}` at bytes {start} to {stop} lies outside its frame of {frame.size}"
+            )
+        return Memory(frame[start:stop].view(dtype), shape)
+
+    def _output(self, stmt: AllocOutput) -> None:
+        shape = self._shape(stmt.buffer)
+        memory = allocate(stmt.buffer.dtype, shape)
+        if stmt.index < len(self.given):
+            array = self.given[stmt.index]
+            if array.size != memory.flat.size:
+                raise RuntimeShapeError(f"result {stmt.index} has shape {shape}, the array given for it {array.shape}")
+            memory = of_array(array, stmt.buffer.dtype, shape, f"result {stmt.index}")
+        self.memories[stmt.buffer] = self.results[stmt.index] = memory
+
+    def _alias(self, stmt: Alias) -> None:
+        shape, source = self._shape(stmt.buffer), self.memory(stmt.source)
+        start = self.size(stmt.offset)
+        stop = start + math.prod(shape)
+        if start < 0 or stop > source.flat.size:
+            raise InternalError(f"alias `{stmt.buffer.name}` reaches outside `{stmt.source.name}`")
+        self.memories[stmt.buffer] = Memory(source.flat[start:stop].view(info(stmt.buffer.dtype).numpy), shape)
+
+    def _kernel(self, stmt: CallKernel) -> None:
+        func = self.module.functions.get(stmt.callee)
+        if not isinstance(func, PrimFunc):
+            raise InternalError(f"the module has no tensor program `{stmt.callee}`")
+        arrays = tuple(self.memory(b).array() for b in stmt.args)
+        if func.is_host:
+            inputs = host_inputs(func)
+            run_host(
+                self.module, stmt.callee, arrays[: len(inputs)], self.constants, self.libraries, arrays[len(inputs) :]
+            )
+            return
+        if len(func.dims) != len(stmt.dims):
+            raise InternalError(f"`{stmt.callee}` takes {len(func.dims)} dims and was given {len(stmt.dims)}")
+        dims = {d.name: self.size(value) for d, value in zip(func.dims, stmt.dims, strict=True)}
+        run_prim_func(func, arrays, dims)
+
+    def _library(self, stmt: CallLibrary) -> None:
+        if stmt.symbol not in self.libraries:
+            raise UnsupportedError(
+                f"the interpreter has no implementation of the library function `{stmt.symbol}`",
+                span=stmt.span,
+                help="pass libraries={name: function of the input and output arrays}",
+            )
+        status = self.libraries[stmt.symbol](*(self.memory(b).array() for b in stmt.args))
+        if isinstance(status, int) and status:
+            raise RuntimeFailure(f"library function `{stmt.symbol}` failed with status {status}", span=stmt.span)
+
+
+def host_inputs(func: PrimFunc) -> tuple[Buffer, ...]:
+    """Parameters of a host program that callers provide: all but those that `AllocOutput` makes."""
+    made = {s.buffer for s in walk(func.body) if isinstance(s, AllocOutput)}
+    return tuple(p for p in func.params if p not in made)
+
+
+def run_host(
+    module: IRModule,
+    name: str,
+    args: Sequence[Array],
+    constants: Sequence[Array] = (),
+    libraries: Libraries = NO_LIBRARIES,
+    given: Sequence[Array] = (),
+) -> tuple[Array, ...]:
+    """Run a host program.
+
+    Args:
+        module: holds the program and the kernels it calls.
+        name: the program.
+        args: its inputs, flattened, in order.
+        constants: the module's constant table.
+        libraries: Python implementations of library symbols.
+        given: arrays for the first results, filled in place.
+
+    Returns:
+        The results in order of their index; they alias nothing but ``given``.
+
+    Raises:
+        ArgumentError: for arguments of another number, rank or dtype.
+        RelaxirError: of the class of the first `Assert` that fails.
+    """
+    func = module.functions.get(name)
+    if not isinstance(func, PrimFunc):
+        raise ArgumentError(f"the module has no host program `{name}`", code="argument-name")
+    inputs = host_inputs(func)
+    if len(args) != len(inputs):
+        raise ArgumentError(f"{name}: expected {len(inputs)} arguments, got {len(args)}", code="argument-count")
+    for buffer, array in zip(inputs, args, strict=True):
+        what = f"{name}: argument `{buffer.name}`"
+        if array.dtype != info(buffer.dtype).numpy:
+            raise ArgumentError(f"{what} must be {buffer.dtype}, got {array.dtype}", code="argument-dtype")
+        if array.ndim != len(buffer.shape):
+            raise ArgumentError(f"{what} must have rank {len(buffer.shape)}, got {array.ndim}", code="argument-rank")
+    bound = {b: np.ascontiguousarray(a).reshape(a.shape) for b, a in zip(inputs, args, strict=True)}
+    machine = _HostMachine(module, func, bound, constants, libraries, given)
+    with np.errstate(all="ignore"):
+        machine.run(func.body)
+    if sorted(machine.results) != list(range(len(machine.results))):
+        raise InternalError(f"{name}: results {sorted(machine.results)} were made, with gaps")
+    return tuple(machine.results[i].array() for i in range(len(machine.results)))
