@@ -164,9 +164,11 @@ def executable(library: Library, signatures: tuple[Signature, ...], planned: IRM
     def export(path: Path) -> int:
         return library.export(path, [function_info(s) for s in signatures])
 
-    exe = Executable(library.load(), signatures, codes, export, frame_formulas(planned), {"target": library.target.name})
+    exe = Executable(library.load, signatures, codes, export, frame_formulas(planned), {"target": library.target.name})
     if threads is not None:
         exe.set_threads(threads)
+    if library.target.name == "native":
+        exe.context  # noqa: B018  # load now, so that the first call is as fast as any
     return exe
 
 
@@ -199,7 +201,7 @@ def load(path: str | Path) -> Executable:
     if data.get("format") != FORMAT_VERSION:
         raise LoadError(f"`{file}` has format {data.get('format')}, expected {FORMAT_VERSION}", code="load-version")
     codes = {int(k): v for k, v in data["codes"].items()}
-    return Executable(library, signatures, codes, None, Memory.parse_formulas(data), {"target": data["target"]})
+    return Executable(lambda: library, signatures, codes, None, Memory.parse_formulas(data), {"target": data["target"]})
 
 
 def memory(exe: Executable, function: str = "main") -> Memory:

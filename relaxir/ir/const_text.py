@@ -59,7 +59,9 @@ def element_texts(data: Array, dtype: str) -> list[str]:
     flat = np.ascontiguousarray(data).reshape(-1)
     if not info(dtype).is_float:
         return [str(v) for v in flat.tolist()]
-    return [_float_element(v, int(b), dtype) for v, b in zip(float_values(flat, dtype), bits_of(flat).tolist(), strict=True)]
+    return [
+        _float_element(v, int(b), dtype) for v, b in zip(float_values(flat, dtype), bits_of(flat).tolist(), strict=True)
+    ]
 
 
 def bits_of(data: Array) -> NDArray[np.unsignedinteger]:

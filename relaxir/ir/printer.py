@@ -44,22 +44,42 @@ HEADER: Final = "# relaxir 0.1"
 FUNCTION_KEYWORDS: Final = frozenset({"where", "pure", "symbol", "attrs"})
 """Keywords of ``@R.function`` that are not attributes."""
 RESERVED_OPS: Final = frozenset(
-    {"Any", "Func", "Prim", "Shape", "Tensor", "Tuple", "call_dps_packed", "call_tir", "check", "const", "dataflow", "dim"}
+    {
+        "Any",
+        "Func",
+        "Prim",
+        "Shape",
+        "Tensor",
+        "Tuple",
+        "call_dps_packed",
+        "call_tir",
+        "check",
+        "const",
+        "dataflow",
+        "dim",
+    }
     | {"fresh_dim", "function", "match_cast", "op", "output", "shape"}
 )
 """Names below ``R`` that are not operators."""
 
 
 def module_text(
-    functions: Mapping[str, object], attrs: Mapping[str, object], keys: ConstantKeys | None = None, canonical: bool = False
+    functions: Mapping[str, object],
+    attrs: Mapping[str, object],
+    keys: ConstantKeys | None = None,
+    canonical: bool = False,
 ) -> str:
     """Text of a module.
 
     ``keys`` collects the arrays of the large constants. ``canonical`` replaces local names by numbered ones.
     """
     keys = ConstantKeys() if keys is None else keys
-    options = f"(attrs={value_text(dict(sorted(attrs.items())))})" if attrs else ""
-    lines = [HEADER, f"@I.module{options}", "class Module:"]
+
+    def constant(value: object) -> str:
+        return constant_text(value, keys)
+
+    options = ", ".join(attribute_options(attrs, (), constant))
+    lines = [HEADER, f"@I.module({options})" if options else "@I.module", "class Module:"]
     for position, (name, func) in enumerate(functions.items()):
         if position:
             lines.append("")
@@ -85,11 +105,18 @@ def expr_text(expr: Expr) -> str:
     return _GraphPrinter(None, ConstantKeys(), False).value(expr)
 
 
-def module_arrays(functions: Mapping[str, object]) -> dict[str, Array]:
+def module_arrays(functions: Mapping[str, object], attrs: Mapping[str, object]) -> dict[str, Array]:
     """Arrays of the large constants under the keys that the module's text uses."""
     keys = ConstantKeys()
-    module_text(functions, {}, keys)
+    module_text(functions, attrs, keys)
     return keys.arrays
+
+
+def constant_text(value: object, keys: ConstantKeys) -> str:
+    """A constant: inline where it is small, else by its key."""
+    if isinstance(value, Constant):
+        return inline_text(value) if is_inline(value) else keyed_text(value, keys.key(value))
+    raise TypeError(f"a value of type {type(value).__name__} has no text form")
 
 
 def type_text(t: Type, dims: DimNames, quoted: bool = False) -> str:
@@ -192,7 +219,7 @@ class _GraphPrinter:
         if isinstance(e, Var):
             return self.var(e)
         if isinstance(e, Constant):
-            return inline_text(e) if is_inline(e) else keyed_text(e, self.keys.key(e))
+            return constant_text(e, self.keys)
         if isinstance(e, ShapeExpr):
             return f"R.shape({tuple_text(map(self.dims.text, e.dims))})"
         if isinstance(e, TupleExpr):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -46,6 +46,7 @@ class _Context:
         except RuntimeError as error:
             raise LoadError(str(error), code="load-features") from error
         self.free: Callable[[int, int], None] = library.cdll.rx_free
+        self.call: Callable[[int, int, int, int, int, int], int] = library.cdll.rx_call
 
     def __del__(self) -> None:
         if getattr(self, "address", 0):
@@ -157,16 +158,16 @@ class CompiledFunction:
             inputs.set(i, a)
         for i, a in enumerate(given):
             outputs.set(i, a)
-        status = self._call(
-            self._context.address, self._index, inputs.address, len(arrays), outputs.address, len(signature.outputs)
+        context = self._owner.context
+        status = context.call(
+            context.address, self._index, inputs.address, len(arrays), outputs.address, len(signature.outputs)
         )
         if status:
-            self._raise(status, self._context.library.last_error(self._context.address))
-        return given or tuple(self._result(outputs, i, s) for i, s in enumerate(signature.outputs))
-
-    def _result(self, records: TensorRecords, index: int, spec: TensorSpec) -> Array:
-        shape = records.shape(index, spec.type.rank)
-        return np.asarray(_Block(self._context, int(records.words[index, 0]), shape, spec))
+            self._owner.raise_native(status, context.library.last_error(context.address))
+        return given or tuple(
+            np.asarray(_Block(context, int(outputs.words[i, 0]), outputs.shape(i, s.type.rank), s))
+            for i, s in enumerate(signature.outputs)
+        )
 
 
 class Executable:
@@ -178,7 +179,7 @@ class Executable:
 
     def __init__(
         self,
-        library: NativeLibrary,
+        load: Callable[[], NativeLibrary],
         signatures: Sequence[Signature],
         codes: Mapping[int, str],
         exporter: Callable[[Path], int] | None = None,
@@ -187,13 +188,31 @@ class Executable:
     ) -> None:
         self.signatures = {s.name: s for s in signatures}
         self._codes = codes
-        self._context = _Context(library)
+        self._load = load
+        self._loaded: _Context | None = None
+        self._threads: int | None = None
         self._exporter = exporter
         self.memory_formulas = dict(memory or {})
         self.details = dict(details or {})
         self._functions = {
-            s.name: CompiledFunction(s, i, self._context, self._raise_native) for i, s in enumerate(signatures)
+            s.name: CompiledFunction(s, i, self) for i, s in enumerate(signatures)
         }
+
+    @property
+    def context(self) -> _Context:
+        """The native context; code for another machine is loaded, and refused, at its first use only.
+
+        Raises:
+            LoadError: code that this machine cannot run.
+        """
+        if self._loaded is None:
+            try:
+                self._loaded = _Context(self._load())
+            except OSError as error:
+                raise LoadError(f"the code cannot run here: {error}", code="load-features") from error
+            if self._threads is not None:
+                self._loaded.library.cdll.rx_set_threads(self._threads)
+        return self._loaded
 
     def __getitem__(self, name: str) -> CompiledFunction:
         if name not in self._functions:
@@ -221,13 +240,17 @@ class Executable:
 
     def trim(self) -> None:
         """Give all memory kept between calls back to the system."""
-        self._context.library.cdll.rx_trim(self._context.address)
+        context = self.context
+        context.library.cdll.rx_trim(context.address)
 
     def set_threads(self, count: int) -> None:
         """How many threads later calls may use."""
-        self._context.library.cdll.rx_set_threads(count)
+        self._threads = count
+        if self._loaded is not None:
+            self._loaded.library.cdll.rx_set_threads(count)
 
-    def _raise_native(self, status: int, text: str) -> None:
+    def raise_native(self, status: int, text: str) -> NoReturn:
+        """Raise the error class of a native status code with the library's own words."""
         code = self._codes.get(status, "")
         owner = next((e for e in ERRORS if code in e.CODES), None)
         if owner is not None:

@@ -64,6 +64,7 @@ class Dim(_Operators, sympy.Symbol):  # type: ignore[misc]  # sympy is untyped
     multiple_of: int
 
     def __new__(cls, name: str, min: int = 0, max: int | None = None, multiple_of: int = 1) -> Dim:
+        """Build a symbol without checks; sympy's own symbol cache does not know ranges, so it is avoided."""
         assumptions = {"integer": True}
         if min >= 0:
             assumptions["positive" if min > 0 else "nonnegative"] = True
@@ -121,6 +122,7 @@ class Light(_Operators, sympy.Expr):  # type: ignore[misc]  # sympy is untyped
     """The name the function has in text."""
 
     def __new__(cls, *args: Any) -> Any:
+        """Rebuild through ``fold``: what sympy calls when it replaces arguments."""
         return sympy.sympify(cls.fold(*(unwrap(sympy.sympify(arg)) for arg in args)))
 
     @classmethod
@@ -145,6 +147,7 @@ class FloorDiv(Light):
 
     @classmethod
     def fold(cls, *args: DimLike) -> DimLike:
+        """Return ``a // b``; divide constants and sums whose coefficients are all divisible."""
         a, b = args
         if isinstance(b, int):
             if b == 0:
@@ -167,6 +170,7 @@ class Mod(Light):
 
     @classmethod
     def fold(cls, *args: DimLike) -> DimLike:
+        """Return ``a % b``; it is 0 for multiples of ``b``, and ``(x % b) % b`` is ``x % b``."""
         a, b = args
         if isinstance(b, int):
             if b == 0:
@@ -188,6 +192,7 @@ class CeilDiv(Light):
 
     @classmethod
     def fold(cls, *args: DimLike) -> DimLike:
+        """Return ``a / b`` rounded up; divide what divides exactly."""
         a, b = args
         if isinstance(a, int) and isinstance(b, int) and b != 0:
             return -(-a // b)
@@ -207,6 +212,7 @@ class _Extremum(Light):
 
     @classmethod
     def fold(cls, *args: DimLike) -> DimLike:
+        """Return the extremum of ``args``, flattened, with all constants in one."""
         if not args:
             raise SymError(f"{cls.label}() needs at least one dimension")
         flat: dict[sympy.Expr, None] = {}
@@ -231,6 +237,7 @@ class Min(_Extremum):
 
     @classmethod
     def choose(cls, values: Iterable[int]) -> int:
+        """Return the smallest of constants."""
         return min(values)
 
 
@@ -242,6 +249,7 @@ class Max(_Extremum):
 
     @classmethod
     def choose(cls, values: Iterable[int]) -> int:
+        """Return the largest of constants."""
         return max(values)
 
 
@@ -253,6 +261,7 @@ class Broadcast(Light):
 
     @classmethod
     def fold(cls, *args: DimLike) -> DimLike:
+        """Return the broadcast size; a constant 1 gives the other size."""
         a, b = args
         if a == 1 or a == b:
             return b
@@ -328,7 +337,7 @@ def max_(*xs: Any) -> DimLike:
 
 
 def broadcast(a: Any, b: Any) -> DimLike:
-    """Return the size that ``a`` and ``b`` broadcast to; two different constants above 1 raise ``SymError``."""
+    """Return the size that ``a`` and ``b`` broadcast to; two constants that do not raise ``SymError``."""
     return Broadcast.fold(*map(as_dimlike, (a, b)))
 
 

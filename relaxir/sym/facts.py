@@ -170,6 +170,6 @@ class Facts:
             return BroadcastResult(a, Proof.PROVED)
         fixed_a, fixed_b = self._forms.never_one(p), self._forms.never_one(q)
         verdict = Proof.REFUTED if equal is Proof.REFUTED and fixed_a and fixed_b else Proof.UNKNOWN
-        if fixed_a and not (fixed_b and isinstance(b, int)):
+        if fixed_a and (isinstance(a, int) or not (fixed_b and isinstance(b, int))):
             return BroadcastResult(a, verdict)
         return BroadcastResult(b if fixed_b else broadcast(a, b), verdict)

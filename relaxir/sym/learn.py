@@ -99,6 +99,8 @@ def _rewrite(forms: Canonical, relation: Relation) -> bool:
         if p.constant % content:
             raise ConflictError(f"{relation} cannot hold")
         p = Poly({m: c // content for m, c in p.terms.items()})
+        if forms.positive(p) or forms.positive(p.scale(-1)):
+            raise ConflictError(f"{relation} cannot hold")
     elif p.value == 0:
         return True
     else:

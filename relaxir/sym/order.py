@@ -27,7 +27,7 @@ Bound = int | float
 """An int, or plus or minus infinity."""
 
 _DEPTH = 4
-_STEPS = 300
+_STEPS = 150
 _SAMPLES = 8
 _MOST_TERMS = 100
 
@@ -234,9 +234,8 @@ class Order:
         if not self.positive(denominator):
             return
         quotient = factor.exact_quotient(denominator)
-        if quotient is not None and quotient.terms:
-            if self._sign(quotient):
-                yield [rest + quotient * least]
+        if quotient is not None and quotient.terms and self._sign(quotient):
+            yield [rest + quotient * least]
         if sign < 0 and self.interval(numerator)[0] >= 0:
             yield [rest + factor * numerator]
 

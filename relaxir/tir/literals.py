@@ -39,8 +39,12 @@ def float_text(value: float, dtype: str = "float64") -> str | None:
     return repr(float(value))
 
 
-def value_text(value: object, dim_text: Callable[[DimLike], str] = to_text) -> str:
+def value_text(
+    value: object, dim_text: Callable[[DimLike], str] = to_text, other: Callable[[object], str] | None = None
+) -> str:
     """An attribute value: None, bool, int, float, str, bytes, dimension, and tuples, lists and mappings of them.
+
+    ``other`` writes what is none of these.
 
     Raises:
         TypeError: for anything else.
@@ -52,13 +56,15 @@ def value_text(value: object, dim_text: Callable[[DimLike], str] = to_text) -> s
     if isinstance(value, float):
         return float_text(value) or f'I.float("{value}")'
     if isinstance(value, tuple):
-        items = [value_text(v, dim_text) for v in value]
+        items = [value_text(v, dim_text, other) for v in value]
         return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
     if isinstance(value, list):
-        return f"[{', '.join(value_text(v, dim_text) for v in value)}]"
+        return f"[{', '.join(value_text(v, dim_text, other) for v in value)}]"
     if isinstance(value, Mapping):
-        pairs = (f"{value_text(k)}: {value_text(v, dim_text)}" for k, v in value.items())
+        pairs = (f"{value_text(k)}: {value_text(v, dim_text, other)}" for k, v in value.items())
         return f"{{{', '.join(pairs)}}}"
     if hasattr(value, "free_symbols"):
         return dim_text(cast(DimLike, value))
+    if other is not None:
+        return other(value)
     raise TypeError(f"a value of type {type(value).__name__} has no text form")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -12,7 +12,18 @@ from relaxir.tir.buffer import Buffer, Scope
 from relaxir.tir.expr import Expr
 from relaxir.tir.expr_printer import ExprPrinter
 from relaxir.tir.func import PrimFunc
-from relaxir.tir.host import Alias, AllocFrame, AllocOutput, BindDim, CallKernel, CallLibrary, ConstantData, Copy, OpenFrame
+from relaxir.tir.host import (
+    Alias,
+    AllocFrame,
+    AllocOutput,
+    BindDim,
+    CallHost,
+    CallKernel,
+    CallLibrary,
+    ConstantData,
+    Copy,
+    OpenFrame,
+)
 from relaxir.tir.literals import string_text, value_text
 from relaxir.tir.names import RESERVED, DimNames, Names, dim_ranges, identifier, is_plain, tuple_text
 from relaxir.tir.stmt import (
@@ -51,7 +62,7 @@ def prim_func_text(name: str, func: PrimFunc, indent: int = 0, canonical: bool =
     bound = [s.dim for s in walk(func.body) if isinstance(s, Switch | BindDim)]
     dims = DimNames(names, (*func.dims, *bound, *free_dims_of(func.params, func.body)))
     printer = StmtPrinter(names, dims)
-    params = ", ".join(_param(p, printer) for p in func.params)
+    params = ", ".join(_param(p, printer, func.is_host or not canonical) for p in func.params)
     options = [f"outputs={func.outputs}"] if func.outputs != 1 else []
     options += [f"workspaces={func.workspaces}"] if func.workspaces else []
     shown = identifier(name)
@@ -78,13 +89,15 @@ def expr_text(expr: Expr) -> str:
     return ExprPrinter(names, DimNames(names)).text(expr)
 
 
-def attribute_options(attrs: Mapping[str, object], keywords: Iterable[str]) -> list[str]:
+def attribute_options(
+    attrs: Mapping[str, object], keywords: Iterable[str], other: Callable[[object], str] | None = None
+) -> list[str]:
     """Attributes of a function as keyword arguments, sorted; names that cannot be keywords go into ``attrs={...}``."""
     taken = frozenset(keywords)
     plain = sorted(k for k in attrs if k.isidentifier() and is_plain(k) and k not in taken)
-    options = [f"{k}={value_text(attrs[k])}" for k in plain]
+    options = [f"{k}={value_text(attrs[k], other=other)}" for k in plain]
     rest = {k: attrs[k] for k in sorted(attrs) if k not in plain}
-    return [*options, f"attrs={value_text(rest)}"] if rest else options
+    return [*options, f"attrs={value_text(rest, other=other)}"] if rest else options
 
 
 def quoted_dim(expr: DimLike, dims: DimNames) -> str:
@@ -97,11 +110,11 @@ def global_text(name: str) -> str:
     return f"Module.{name}" if name.isidentifier() and name not in RESERVED else f"Module[{string_text(name)}]"
 
 
-def _param(buffer: Buffer, printer: StmtPrinter) -> str:
-    shown = printer.names.add(buffer, buffer.name, keep=True)
+def _param(buffer: Buffer, printer: StmtPrinter, keep: bool) -> str:
+    shown = printer.names.add(buffer, buffer.name, keep)
     shape = tuple_text(quoted_dim(d, printer.dims) for d in buffer.shape)
     extra = f', scope="{buffer.scope.value}"' if buffer.scope is not Scope.GLOBAL else ""
-    extra += f", name={string_text(buffer.name)}" if shown != buffer.name else ""
+    extra += f", name={string_text(buffer.name)}" if keep and shown != buffer.name else ""
     return f'{shown}: T.Buffer({shape}, "{short(buffer.dtype)}"{extra})'
 
 
@@ -212,6 +225,9 @@ class StmtPrinter(ExprPrinter):
         if isinstance(s, CallKernel):
             dims = f", dims={tuple_text(map(self.dims.text, s.dims))}" if s.dims else ""
             return f"T.call_kernel({global_text(s.callee)}, {tuple_text(map(self.buffer, s.args))}{dims})"
+        if isinstance(s, CallHost):
+            args, outputs = (tuple_text(map(self.buffer, buffers)) for buffers in (s.args, s.outputs))
+            return f"T.call_host({global_text(s.callee)}, {args}, {outputs})"
         if isinstance(s, CallLibrary):
             return f"T.call_library({string_text(s.symbol)}, {tuple_text(map(self.buffer, s.args))})"
         if isinstance(s, AllocFrame):

@@ -2,6 +2,7 @@
 
 import itertools
 
+import sympy
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -64,8 +65,29 @@ RANGES = st.sampled_from(
 )
 WHERE = st.lists(
     st.sampled_from(
-        "n == 2*m;n <= m;m < k;n % 4 == 0;n % 3 == 1;(m + 1) % 4 == 0;n + m == k;n*m <= 20;n*m % 4 == 0;"
-        "k == m*m;2*n == 3*m;n == m;m//2 == k;max(n, m) == k;n >= 3;m <= 9;m % k == 0;n - m >= 2;k % 6 == 0".split(";")
+        [
+            "n == 2*m",
+            "n <= m",
+            "m < k",
+            "n % 4 == 0",
+            "n % 3 == 1",
+            "(m + 1) % 4 == 0",
+            "n + m == k",
+            "n*m <= 20",
+            "n*m % 4 == 0",
+            "k == m*m",
+            "2*n == 3*m",
+            "n == m",
+            "m//2 == k",
+            "max(n, m) == k",
+            "n == m*k",
+            "n >= 3",
+            "m <= 9",
+            "m % k == 0",
+            "n % m == 0",
+            "n - m >= 2",
+            "k % 6 == 0",
+        ]  # fmt: skip
     ),
     max_size=3,
     unique=True,
@@ -154,3 +176,61 @@ def test_equal_polynomials_simplify_alike(text):
     except SymError:
         return
     assert shifted == simple
+
+
+class Plain:
+    """A sympy expression with sympy's own floor and Mod as operators."""
+
+    def __init__(self, expr):
+        self.expr = getattr(expr, "expr", sympy.sympify(getattr(expr, "expr", expr)))
+
+    def __add__(self, other):
+        return Plain(self.expr + Plain(other).expr)
+
+    def __sub__(self, other):
+        return Plain(self.expr - Plain(other).expr)
+
+    def __mul__(self, other):
+        return Plain(self.expr * Plain(other).expr)
+
+    def __floordiv__(self, other):
+        return Plain(sympy.floor(self.expr / Plain(other).expr))
+
+    def __mod__(self, other):
+        return Plain(sympy.Mod(self.expr, Plain(other).expr))
+
+    def __neg__(self):
+        return Plain(-self.expr)
+
+    def __rsub__(self, other):
+        return Plain(other) - self
+
+    def __rfloordiv__(self, other):
+        return Plain(other) // self
+
+    def __rmod__(self, other):
+        return Plain(other) % self
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
+PLAIN = {
+    "max": lambda *xs: Plain(sympy.Max(*(Plain(x).expr for x in xs))),
+    "min": lambda *xs: Plain(sympy.Min(*(Plain(x).expr for x in xs))),
+    "ceildiv": lambda a, b: Plain(sympy.ceiling(Plain(a).expr / Plain(b).expr)),
+}
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(TEXTS)
+def test_normalize_keeps_sympys_value(text):
+    assume("broadcast" not in text)
+    try:
+        plain = Plain(eval(text, PLAIN, {name: Plain(dim(name)) for name in NAMES})).expr
+        light = normalize(plain)
+    except (SymError, ZeroDivisionError):  # zoo, nan
+        assume(False)
+    for n, m, k in [(5, 3, 2), (16, 1, 7), (2, 9, 4)]:
+        assert plain.subs({dim("n"): n, dim("m"): m, dim("k"): k}) == evaluate(
+            light, {"n": n, "m": m, "k": k}
+        )

@@ -68,9 +68,24 @@ def test_rule(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["n // 2", "n % 3", "-n // 4", "n % -3", "max(n, 3)", "min(n, m)", "(n - 1) // 2 + 1", "n // (m + 9)", "n % (m + 9)",
-     "ceildiv(n, 5) * 5", "min(max(n, 0), m)", "n * n - m", "-(n // 2) * 4", "max(n, m) % 3", "(n * m) // 6"],
-)  # fmt: skip
+    [
+        "n // 2",
+        "n % 3",
+        "-n // 4",
+        "n % -3",
+        "max(n, 3)",
+        "min(n, m)",
+        "(n - 1) // 2 + 1",
+        "n // (m + 9)",
+        "n % (m + 9)",
+        "ceildiv(n, 5) * 5",
+        "min(max(n, 0), m)",
+        "n * n - m",
+        "-(n // 2) * 4",
+        "max(n, m) % 3",
+        "(n * m) // 6",
+    ],
+)
 def test_simplify_keeps_values(text):
     expr = parse(text, ANY)
     simple = Facts().simplify(expr)
@@ -103,9 +118,18 @@ def test_simplify_is_short(text, simple):
 
 @pytest.mark.parametrize(
     ("text", "bounds"),
-    [("q % 8", (0, 7)), ("min(q, 4)", (0, 4)), ("q // 4", (0, 5)), ("20 - q", (0, 20)), ("max(q, 3)", (3, 20)),
-     ("q * q - 1", (-1, 399)), ("7", (7, 7)), ("n // 2", (-4, None)), ("broadcast(q, n)", (-8, None))],
-)  # fmt: skip
+    [
+        ("q % 8", (0, 7)),
+        ("min(q, 4)", (0, 4)),
+        ("q // 4", (0, 5)),
+        ("20 - q", (0, 20)),
+        ("max(q, 3)", (3, 20)),
+        ("q * q - 1", (-1, 399)),
+        ("7", (7, 7)),
+        ("n // 2", (-4, None)),
+        ("broadcast(q, n)", (-8, None)),
+    ],
+)
 def test_bounds(text, bounds):
     scope = {**ANY, "q": dim("q", 0, 20)}
     assert Facts().bounds(parse(text, scope)) == bounds
