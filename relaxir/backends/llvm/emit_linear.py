@@ -211,6 +211,6 @@ def _vector_op(w: Writer, name: str, a: Value, b: Value) -> Value:
     return w.pure(f"{name} nsw {a.typed}, {b.text}", a.type, a.width, (a, b))
 
 
-def iota(width: int, start: int = 0) -> Value:
+def iota(width: int, start: int = 0, kind: str = "i64") -> Value:
     """Return the vector ``start, start + 1, ...``."""
-    return Value("<" + ", ".join(f"i64 {start + i}" for i in range(width)) + ">", "i64", width, nonneg=start >= 0)
+    return Value("<" + ", ".join(f"{kind} {start + i}" for i in range(width)) + ">", kind, width, nonneg=start >= 0)

@@ -173,13 +173,14 @@ class Vectors(Expressions):
                     use(u)
                     self._piece(stmt, i, width, u * width)
             use(0)
-            if copies > 1:
+            masks = self.masks_fit(stmt)
+            if copies > 1 and not (masks and self.target.has_masked):
                 end = self.rounded_down(extent, width)
                 self._more_strips(stmt, middle, end, width)
                 middle = end
-            if self.masks_fit(stmt):
+            if masks:
                 self._masked_tail(stmt, middle, extent, width)
-        if not self.masks_fit(stmt):
+        if not masks:
             self._plain_tail(stmt, middle, extent)
 
     def _more_strips(self, stmt: For, low: Value, high: Value, width: int) -> None:
@@ -189,23 +190,16 @@ class Vectors(Expressions):
             self._piece(stmt, i, width, 0)
 
     def _masked_tail(self, stmt: For, low: Value, high: Value, width: int) -> None:
+        """Write what is left as vectors with a mask: at most one, or a few where masks cost nothing."""
         if low.text == high.text:
             return
-        left = ops.op(self.w, "sub nsw", high, low) if low.number is None or high.number is None else int_value(high.number - low.number)
-
-        def tail() -> None:
-            mask = ops.compare(self.w, "icmp slt", lin.iota(width), self.w.splat(left, width))
-            self._piece(stmt, low, width, 0, mask)
-
-        if left.number is not None:
-            self._piece(stmt, low, left.number, 0) if not self.cells_of(stmt) else tail()
-            return
-        self.branches(ops.compare(self.w, "icmp sgt", left, int_value(0)), tail, None)
-        self.w.touch_all(stored_in(stmt.body))
-
-    def cells_of(self, stmt: For) -> bool:
-        """Whether a reduction of this loop runs in a slot."""
-        return any(id(s) in self.cells for s in invariant_stores(stmt))
+        stored = stored_in(stmt.body)
+        with self.w.loop(low, high, width, stored) as i:
+            left = ops.binary(self.w, BinOp.MIN, "int64", ops.op(self.w, "sub nsw", high, i), int_value(width))
+            kind = "i32" if width <= 16 else "i8"
+            narrow = ops.convert(self.w, "trunc", left, kind)
+            mask = ops.compare(self.w, "icmp ult", lin.iota(width, kind=kind), self.w.splat(narrow, width))
+            self._piece(stmt, i, width, 0, mask)
 
     def _plain_tail(self, stmt: For, low: Value, high: Value) -> None:
         if low.text != high.text:
