@@ -8,7 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from relaxir.ir import Attrs, BlockBuilder, Example, IRModule, Op, PendingCall, ShapeExpr, ShapeType, TensorType, Type, Var, const
+from relaxir.ir import (
+    Attrs,
+    BlockBuilder,
+    Example,
+    IRModule,
+    Op,
+    PendingCall,
+    ShapeExpr,
+    ShapeType,
+    TensorType,
+    Type,
+    Var,
+    const,
+)
 from relaxir.ir.types import free_dims_of_type, map_type
 from relaxir.sym import evaluate
 from tests.ops import cases
@@ -33,19 +46,14 @@ class Case:
     holds: bool
     """Whether the run-time checks of inference hold."""
 
-    @property
-    def out(self) -> tuple[TensorType, ...]:
-        """Result types for these sizes (symbols that depend on data stay)."""
-        types = fixed_types(self.types, self.env)
-        return cases.outputs(cases.infer(self.op, types, cases.fixed(self.attrs, dict(self.env)), {})[0])
-
-    def want(self) -> tuple[np.ndarray, ...]:
-        """What the reference gives, in the types inferred from the sizes."""
-        types = fixed_types(self.types, self.env)
-        result, _ = cases.infer(self.op, types, cases.fixed(self.attrs, dict(self.env)), {})
-        tensors = tuple(t for t in types if isinstance(t, TensorType))
-        got = self.op.evaluate(self.arrays, tensors, cases.fixed(self.attrs, dict(self.env)), result)
-        return got if isinstance(got, tuple) else (got,)
+    def expected(self) -> tuple[Type, Any]:
+        """Result type for these sizes (symbols that depend on data stay), and what the reference gives."""
+        types, attrs = fixed_types(self.types, self.env), cases.fixed(self.attrs, dict(self.env))
+        result, _ = cases.infer(self.op, types, attrs, {})
+        arrays = iter(self.arrays)
+        # a shape operand is a tuple of ints
+        values = tuple(t.dims if isinstance(t, ShapeType) else next(arrays) for t in types)
+        return result, self.op.evaluate(values, types, attrs, result)
 
 
 def fixed_types(types: Sequence[Type], env: Mapping[str, int]) -> tuple[Type, ...]:
@@ -83,8 +91,16 @@ def module_of(found: Sequence[Case], static: bool = False, folded: bool = False)
         types = fixed_types(case.types, case.env) if static or folded else case.types
         attrs = cases.fixed(case.attrs, dict(case.env)) if static or folded else case.attrs
         names = [p.name for p in case.op.params[:-1]]
-        params = [Var(f"{names[i] if i < len(names) else 'v'}{i}", t) for i, t in enumerate(types) if isinstance(t, TensorType)]
-        values = [const(a, t.dtype) for a, t in zip(case.arrays, (p.type for p in params), strict=True)] if folded else params
+        params = [
+            Var(f"{names[i] if i < len(names) else 'v'}{i}", t)
+            for i, t in enumerate(types)
+            if isinstance(t, TensorType)
+        ]
+        values = (
+            [const(a, t.dtype) for a, t in zip(case.arrays, (p.type for p in params), strict=True)]
+            if folded
+            else params
+        )
         rest = iter(values)
         args = tuple(ShapeExpr(t.dims) if isinstance(t, ShapeType) else next(rest) for t in types)
         with bb.function(f"{case.name}_{k}" if static or folded else case.name, [] if folded else params):
