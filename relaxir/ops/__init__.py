@@ -10,6 +10,7 @@ from relaxir.ir.op import Op
 from relaxir.ops.activation import ACTIVATION
 from relaxir.ops.binary import BINARY
 from relaxir.ops.comparison import COMPARISON
+from relaxir.ops.creation import CREATION
 from relaxir.ops.division import DIVISION
 from relaxir.ops.gathering import GATHERING
 from relaxir.ops.joining import JOINING
@@ -17,6 +18,7 @@ from relaxir.ops.movement import MOVEMENT
 from relaxir.ops.namespace import OpNamespace
 from relaxir.ops.reduce import REDUCE
 from relaxir.ops.rounding import ROUNDING
+from relaxir.ops.scattering import SCATTERING
 from relaxir.ops.select import SELECT
 from relaxir.ops.shapes import SHAPES
 from relaxir.ops.slicing import SLICING
@@ -27,12 +29,14 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *ACTIVATION,
     *BINARY,
     *COMPARISON,
+    *CREATION,
     *DIVISION,
     *GATHERING,
     *JOINING,
     *MOVEMENT,
     *REDUCE,
     *ROUNDING,
+    *SCATTERING,
     *SELECT,
     *SHAPES,
     *SLICING,
