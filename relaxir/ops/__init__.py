@@ -22,6 +22,7 @@ from relaxir.ops.scattering import SCATTERING
 from relaxir.ops.select import SELECT
 from relaxir.ops.shapes import SHAPES
 from relaxir.ops.slicing import SLICING
+from relaxir.ops.sorting import SORTING
 from relaxir.ops.trigonometric import TRIGONOMETRIC
 from relaxir.ops.unary import UNARY
 
@@ -40,6 +41,7 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *SELECT,
     *SHAPES,
     *SLICING,
+    *SORTING,
     *TRIGONOMETRIC,
     *UNARY,
 )
