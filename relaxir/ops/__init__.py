@@ -12,6 +12,7 @@ from relaxir.ops.binary import BINARY
 from relaxir.ops.comparison import COMPARISON
 from relaxir.ops.creation import CREATION
 from relaxir.ops.division import DIVISION
+from relaxir.ops.dynamic import DYNAMIC
 from relaxir.ops.gathering import GATHERING
 from relaxir.ops.joining import JOINING
 from relaxir.ops.movement import MOVEMENT
@@ -32,6 +33,7 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *COMPARISON,
     *CREATION,
     *DIVISION,
+    *DYNAMIC,
     *GATHERING,
     *JOINING,
     *MOVEMENT,
