@@ -1,1 +1,1 @@
-"""relaxir: a compiler for machine-learning programs with dynamic shapes."""
+"""relaxir."""

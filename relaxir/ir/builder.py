@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -160,6 +160,24 @@ class BlockBuilder:
         """The module built so far."""
         return IRModule(self._functions)
 
+    @contextmanager
+    def fragment(self, facts: Facts, names: Iterable[str]) -> Iterator[list[Binding]]:
+        """Build loose bindings for a pass: symbols and relations come from ``facts``, ``names`` are taken.
+
+        The list is filled when the ``with`` ends.
+        """
+        self._names, self._dims = set(names), {d.name: d for d in facts.dims}
+        self._facts = facts
+        scope = _Scope()
+        self._scopes.append(scope)
+        collected: list[Binding] = []
+        try:
+            yield collected
+        finally:
+            self._scopes.pop()
+        scope.close_block()
+        collected.extend(b for block in scope.blocks for b in block.bindings)
+
     # ---- bindings --------------------------------------------------------------------------------------------------
 
     def emit(self, value: Emittable, name: str = "lv") -> Var:
@@ -185,7 +203,7 @@ class BlockBuilder:
         """State the result of the function (or branch)."""
         self._scope().result = self.normalize(value)
 
-    def match_cast(self, value: Emittable, type: Type, name: str = "lv") -> Var:  # noqa: A002  # the IR's word
+    def match_cast(self, value: Emittable, type: Type, name: str = "lv") -> Var:  # the IR's word
         """See a value at a type: new bare symbols are defined from it, the rest is checked at run time.
 
         Raises:
@@ -204,7 +222,11 @@ class BlockBuilder:
         return var
 
     def call_tir(
-        self, callee: str, args: Sequence[Emittable], out: Type | Sequence[TensorType], dims: Sequence[DimLike] | None = None
+        self,
+        callee: str,
+        args: Sequence[Emittable],
+        out: Type | Sequence[TensorType],
+        dims: Sequence[DimLike] | None = None,
     ) -> CallTIR:
         """A call of the module's tensor program ``callee``; ``dims`` are derived from the shapes when not given."""
         func = self._functions.get(callee)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from relaxir.sym import Dim, DimLike, Relation
 if TYPE_CHECKING:
     from relaxir.ir.op import Attrs, Op
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 
 
 class Expr:

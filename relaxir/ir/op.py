@@ -98,7 +98,7 @@ class InferCtx:
         self.defined: list[Dim] = []
         self._taken = set(taken) | {d.name for d in facts.dims}
 
-    def fresh(self, stem: str, min: int = 0, max: int | None = None) -> Dim:  # noqa: A002  # the words of `sym.dim`
+    def fresh(self, stem: str, min: int = 0, max: int | None = None) -> Dim:  # the words of `sym.dim`
         """A new symbol owned by the binding being inferred."""
         symbol = fresh(stem, self._taken, min=min, max=max)
         self._taken.add(symbol.name)
@@ -158,7 +158,7 @@ class InferCtx:
         values = tuple(a for a in args if not isinstance(a, int))
         self.checks.append(Check(relation, "runtime-shape", f"{self.op}: {message}; {got}", values, self.span))
 
-    def fail(self, message: str, code: str = "infer", help: str = "") -> NoReturn:  # noqa: A002  # as in errors
+    def fail(self, message: str, code: str = "infer", help: str = "") -> NoReturn:  # as in errors
         """Raise an `InferError` for this call."""
         raise InferError(f"{self.op}: {message}", code=code, span=self.span, help=help)
 

@@ -17,7 +17,6 @@ from relaxir.ir.expr import (
     FuncCall,
     Function,
     If,
-    MatchCast,
     OpCall,
     ShapeExpr,
     TupleExpr,
@@ -156,9 +155,7 @@ def expr_dims(expr: Expr) -> tuple[DimLike, ...]:
     own: tuple[DimLike, ...] = ()
     if isinstance(expr, OpCall):
         own = attr_dims(expr.attrs)
-    elif isinstance(expr, CallTIR):
-        own = expr.dims
-    elif isinstance(expr, ShapeExpr):
+    elif isinstance(expr, CallTIR) or isinstance(expr, ShapeExpr):
         own = expr.dims
     return own + type_dims(expr.type)
 

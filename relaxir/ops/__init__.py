@@ -8,41 +8,55 @@ from typing import Any, Final
 
 from relaxir.ir.op import Op
 from relaxir.ops.activation import ACTIVATION
+from relaxir.ops.arg_reduce import ARG_REDUCE
 from relaxir.ops.binary import BINARY
+from relaxir.ops.channel_norm import CHANNEL_NORM
 from relaxir.ops.comparison import COMPARISON
 from relaxir.ops.creation import CREATION
 from relaxir.ops.division import DIVISION
 from relaxir.ops.dynamic import DYNAMIC
 from relaxir.ops.gathering import GATHERING
 from relaxir.ops.joining import JOINING
+from relaxir.ops.matmul import MATMUL
 from relaxir.ops.movement import MOVEMENT
 from relaxir.ops.namespace import OpNamespace
+from relaxir.ops.norm import NORM
 from relaxir.ops.reduce import REDUCE
+from relaxir.ops.reduce_norm import REDUCE_NORM
 from relaxir.ops.rounding import ROUNDING
+from relaxir.ops.scan import SCAN
 from relaxir.ops.scattering import SCATTERING
 from relaxir.ops.select import SELECT
 from relaxir.ops.shapes import SHAPES
 from relaxir.ops.slicing import SLICING
+from relaxir.ops.softmax import SOFTMAX
 from relaxir.ops.sorting import SORTING
 from relaxir.ops.trigonometric import TRIGONOMETRIC
 from relaxir.ops.unary import UNARY
 
 OPS: Final[tuple[Op[Any], ...]] = (
     *ACTIVATION,
+    *ARG_REDUCE,
     *BINARY,
+    *CHANNEL_NORM,
     *COMPARISON,
     *CREATION,
     *DIVISION,
     *DYNAMIC,
     *GATHERING,
     *JOINING,
+    *MATMUL,
     *MOVEMENT,
+    *NORM,
     *REDUCE,
+    *REDUCE_NORM,
     *ROUNDING,
+    *SCAN,
     *SCATTERING,
     *SELECT,
     *SHAPES,
     *SLICING,
+    *SOFTMAX,
     *SORTING,
     *TRIGONOMETRIC,
     *UNARY,

@@ -100,14 +100,14 @@ class Gelu(Unary[GeluAttrs]):
         return super().infer(args, attrs, ctx)
 
     def scalar(self, x: Expr, attrs: GeluAttrs) -> Expr:
-        """Formula of the docstring."""
+        """Follow the class's formula."""
         if attrs.approximate == "none":
             return x * 0.5 * (call(Intrinsic.ERF, x * SQRT_HALF) + 1.0)
         inner = (x + x * x * x * 0.044715) * SQRT_2_OVER_PI
         return x * 0.5 * (call(Intrinsic.TANH, inner) + 1.0)
 
     def numpy(self, x: Array, attrs: GeluAttrs) -> Array:
-        """Formula of the docstring."""
+        """Follow the class's formula."""
         if attrs.approximate == "none":
             return np.asarray(0.5 * x * (1 + erf(x * SQRT_HALF)))
         return np.asarray(0.5 * x * (1 + np.tanh(SQRT_2_OVER_PI * (x + 0.044715 * x**3))))
@@ -182,11 +182,11 @@ class Celu(Unary[AlphaAttrs]):
     bad_examples = NOT_FLOAT
 
     def scalar(self, x: Expr, attrs: AlphaAttrs) -> Expr:
-        """Formula of the docstring."""
+        """Follow the class's formula."""
         return maximum(x, 0.0) + minimum(call(Intrinsic.EXPM1, x / attrs.alpha) * attrs.alpha, 0.0)
 
     def numpy(self, x: Array, attrs: AlphaAttrs) -> Array:
-        """Formula of the docstring."""
+        """Follow the class's formula."""
         return np.asarray(np.maximum(x, 0) + np.minimum(attrs.alpha * np.expm1(x / attrs.alpha), 0))
 
 
@@ -279,11 +279,11 @@ class HardSwish(FloatUnary):
     examples = float_examples(-5.0, 5.0)
 
     def scalar(self, x: Expr, attrs: Attrs) -> Expr:
-        """Formula of the docstring."""
+        """Follow the class's formula."""
         return x * maximum(minimum(x * (1.0 / 6.0) + 0.5, 1.0), 0.0)
 
     def numpy(self, x: Array, attrs: Attrs) -> Array:
-        """Formula of the docstring."""
+        """Follow the class's formula."""
         return np.asarray(x * np.clip(x / 6 + 0.5, 0, 1))
 
 
@@ -300,11 +300,11 @@ class Silu(Unary[AlphaAttrs]):
     bad_examples = NOT_FLOAT
 
     def scalar(self, x: Expr, attrs: AlphaAttrs) -> Expr:
-        """Formula of the docstring."""
+        """Follow the class's formula."""
         return x * call(Intrinsic.SIGMOID, x if attrs.alpha == 1.0 else x * attrs.alpha)
 
     def numpy(self, x: Array, attrs: AlphaAttrs) -> Array:
-        """Formula of the docstring."""
+        """Follow the class's formula."""
         return np.asarray(x * sigmoid(attrs.alpha * x))
 
 
@@ -340,11 +340,11 @@ class Softsign(FloatUnary):
     name = "softsign"
 
     def scalar(self, x: Expr, attrs: Attrs) -> Expr:
-        """Formula of the docstring."""
+        """Follow the class's formula."""
         return x / (call(Intrinsic.ABS, x) + 1.0)
 
     def numpy(self, x: Array, attrs: Attrs) -> Array:
-        """Formula of the docstring."""
+        """Follow the class's formula."""
         return np.asarray(x / (1 + np.abs(x)))
 
 
@@ -358,11 +358,11 @@ class Mish(FloatUnary):
     examples = float_examples(-5.0, 5.0)
 
     def scalar(self, x: Expr, attrs: Attrs) -> Expr:
-        """Formula of the docstring."""
+        """Follow the class's formula."""
         return x * call(Intrinsic.TANH, softplus(x))
 
     def numpy(self, x: Array, attrs: Attrs) -> Array:
-        """Formula of the docstring."""
+        """Follow the class's formula."""
         return np.asarray(x * np.tanh(np.logaddexp(x.dtype.type(0), x)))
 
 

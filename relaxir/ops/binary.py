@@ -145,7 +145,7 @@ class Power(Binary[Attrs]):
         return TensorType(ctx.broadcast((a.shape, b.shape)), a.dtype)
 
     def scalar(self, a: Expr, b: Expr, attrs: Attrs) -> Expr:
-        """The pow of floats."""
+        """Floats by pow."""
         wide = a.dtype if a.dtype in FLOATS else "float64"
         return binary(BinOp.POW, cast(a, wide), cast(b, wide))
 

@@ -60,7 +60,7 @@ def tensors_of(ctx: InferCtx, args: Sequence[Type], names: Sequence[str]) -> tup
 
 
 def broadcast_read(buffer: Buffer, index: Sequence[Expr], out: Sequence[DimLike]) -> tuple[Expr, ...]:
-    """Indices of ``buffer`` for the point ``index`` of a result of shape ``out`` that it broadcasts to.
+    """Index ``buffer`` for the point ``index`` of a result of shape ``out`` that it broadcasts to.
 
     Axes that have the result's own extent are read plainly; only an extent that differs from it in form may be 1 at run
     time while the result's is not.

@@ -21,10 +21,10 @@ BAD_FLOAT: Final = (BadExample(("f32[n]", "f32[n]"), "dtype-mismatch", "a must b
 class Comparison(Binary[Attrs]):
     """Base of order comparisons: the result is bool; every comparison with NaN is false."""
 
-    dtypes = NUMERIC
+    dtypes: ClassVar[tuple[str, ...]] = NUMERIC
     result = "bool"
     examples = binary_examples("f32", "f64", "f16", "bf16", "i32", "u8", result="bool", low=-2.0, high=2.0)
-    bad_examples = (*BAD_PAIRS, *BAD_BOOL)
+    bad_examples: ClassVar[tuple[BadExample, ...]] = (*BAD_PAIRS, *BAD_BOOL)
 
 
 class Equality(Comparison):
@@ -148,11 +148,11 @@ class Not(Unary[Attrs]):
     ufunc: ClassVar[np.ufunc]
 
     def scalar(self, x: Expr, attrs: Attrs) -> Expr:
-        """not."""
+        """Intrinsic not."""
         return call(Intrinsic.NOT, x)
 
     def numpy(self, x: Array, attrs: Attrs) -> Array:
-        """The NumPy function."""
+        """Call the NumPy function."""
         return np.asarray(self.ufunc(x))
 
 
@@ -224,7 +224,7 @@ class BitwiseXor(Bitwise):
 
 
 def _shift(op: BinOp, a: Expr, b: Expr, beyond: Expr) -> Expr:
-    """A shift where the distance lies within the width, else ``beyond`` (machines differ there)."""
+    """Shift where the distance lies within the width, else ``beyond`` (machines differ there)."""
     width = const(info(a.dtype).bits, a.dtype)
     within = b < width
     if a.dtype.startswith("i"):

@@ -53,11 +53,11 @@ class Division(Binary[Attrs]):
     bad_examples = (*BAD_PAIRS, *BAD_BOOLS)
 
     def integers(self, a: Expr, b: Expr) -> Expr:
-        """The function of integers, with ``b != 0``."""
+        """Compute the function of integers, with ``b != 0``."""
         raise NotImplementedError
 
     def floats(self, a: Expr, b: Expr) -> Expr:
-        """The function of floats."""
+        """Compute the function of floats."""
         raise NotImplementedError
 
     def scalar(self, a: Expr, b: Expr, attrs: Attrs) -> Expr:
@@ -95,11 +95,11 @@ class TruncDivide(Division):
     name = "trunc_divide"
 
     def integers(self, a: Expr, b: Expr) -> Expr:
-        """truncdiv."""
+        """Rounding to zero."""
         return binary(BinOp.TRUNCDIV, a, b)
 
     def floats(self, a: Expr, b: Expr) -> Expr:
-        """trunc of the quotient."""
+        """Whole part of the quotient."""
         return call(Intrinsic.TRUNC, a / b)
 
     def numpy(self, a: Array, b: Array, attrs: Attrs) -> Array:
@@ -142,7 +142,7 @@ class FloorDivide(Division):
     ufunc = np.floor_divide
 
     def integers(self, a: Expr, b: Expr) -> Expr:
-        """floordiv."""
+        """Rounding down."""
         return binary(BinOp.FLOORDIV, a, b)
 
     def floats(self, a: Expr, b: Expr) -> Expr:
@@ -158,19 +158,19 @@ class FloorDivide(Division):
 class FloorMod(Division):
     """Remainder with the sign of the divisor, as Python's ``%``: ``a - b * floor(a / b)``.
 
-    Floats: exact (by fmod); NaN for divisor 0 and for infinite ``a``; a finite ``a`` by inf of the other sign gives that
-    inf. Integers by zero fail the call. TVM: relax.floor_mod, ONNX: Mod (fmod=0).
+    Floats: exact (by fmod); NaN for divisor 0 and for infinite ``a``; a finite ``a`` by inf of the other sign gives
+    that inf. Integers by zero fail the call. TVM: relax.floor_mod, ONNX: Mod (fmod=0).
     """
 
     name = "floor_mod"
     ufunc = np.mod
 
     def integers(self, a: Expr, b: Expr) -> Expr:
-        """mod."""
+        """Sign of the divisor."""
         return binary(BinOp.MOD, a, b)
 
     def floats(self, a: Expr, b: Expr) -> Expr:
-        """fmod, shifted where the signs differ."""
+        """Remainder of C, shifted where the signs differ."""
         r = binary(BinOp.TRUNCMOD, a, b)
         return select(_differ(r, b), r + b, r)
 
@@ -178,19 +178,19 @@ class FloorMod(Division):
 class TruncMod(Division):
     """Remainder with the sign of the dividend, as C's ``%`` and fmod: ``a - b * trunc(a / b)``.
 
-    Floats: exact; NaN for divisor 0 and for infinite ``a``; ``a`` itself by an infinity. Integers by zero fail the call.
-    TVM: relax.mod, ONNX: Mod (fmod=1).
+    Floats: exact; NaN for divisor 0 and for infinite ``a``; ``a`` itself by an infinity. Integers by zero fail the
+    call. TVM: relax.mod, ONNX: Mod (fmod=1).
     """
 
     name = "trunc_mod"
     ufunc = np.fmod
 
     def integers(self, a: Expr, b: Expr) -> Expr:
-        """truncmod."""
+        """Sign of the dividend."""
         return binary(BinOp.TRUNCMOD, a, b)
 
     def floats(self, a: Expr, b: Expr) -> Expr:
-        """fmod."""
+        """Sign of the dividend."""
         return binary(BinOp.TRUNCMOD, a, b)
 
 

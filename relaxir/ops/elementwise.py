@@ -43,11 +43,11 @@ class Unary(Op[A]):
         return TensorType(x.shape, self.result) if self.result else x
 
     def scalar(self, x: Expr, attrs: A) -> Expr:
-        """The function of one element, in the compute type."""
+        """Compute one element, in the compute type."""
         raise NotImplementedError
 
     def numpy(self, x: Array, attrs: A) -> Array:
-        """The function of an array, in the compute type."""
+        """Compute an array, in the compute type."""
         raise NotImplementedError
 
     def lower(self, args: tuple[TensorType, ...], attrs: A, out: tuple[TensorType, ...]) -> PrimFunc:
@@ -73,11 +73,11 @@ class FloatUnary(Unary[Attrs]):
     ufunc: ClassVar[np.ufunc]
 
     def scalar(self, x: Expr, attrs: Attrs) -> Expr:
-        """The intrinsic."""
+        """Apply the intrinsic."""
         return call(self.intrinsic, x)
 
     def numpy(self, x: Array, attrs: Attrs) -> Array:
-        """The NumPy function."""
+        """Call the NumPy function."""
         return np.asarray(self.ufunc(x))
 
 
@@ -104,11 +104,11 @@ class Binary(Op[A]):
         return TensorType(ctx.broadcast((a.shape, b.shape)), self.result or a.dtype)
 
     def scalar(self, a: Expr, b: Expr, attrs: A) -> Expr:
-        """The function of one pair, in the compute type; default: `op`."""
+        """Compute one pair, in the compute type; default: `op`."""
         return binary(self.op, a, b)
 
     def numpy(self, a: Array, b: Array, attrs: A) -> Array:
-        """The function of two arrays, in the compute type; default: `ufunc`."""
+        """Compute two arrays, in the compute type; default: `ufunc`."""
         return np.asarray(self.ufunc(a, b))
 
     def stage(self, f: ProgramBuilder, a: Buffer, b: Buffer, y: Buffer, attrs: A) -> None:

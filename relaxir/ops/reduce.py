@@ -31,11 +31,7 @@ from relaxir.tir import (
 
 @dataclass(frozen=True, slots=True)
 class ReduceAttrs(Attrs):
-    """Attributes of reductions.
-
-    Raises:
-        TypeError: never; an int for ``axes`` is taken as one axis.
-    """
+    """Attributes of reductions; an int for ``axes`` is one axis."""
 
     axes: tuple[int, ...] | None = None
     """Axes to reduce, negative ones from the end; None is all of them, () none."""
@@ -82,7 +78,7 @@ class Rows:
         """Elements in one row."""
         return product(self.inner)
 
-    def full(self, vars: Sequence[Expr]) -> tuple[Expr, ...]:  # noqa: A002  # block variables
+    def full(self, vars: Sequence[Expr]) -> tuple[Expr, ...]:
         """Index of the tensor from the kept variables followed by the reduced ones."""
         by_axis = dict(zip((*self.kept, *self.axes), vars, strict=True))
         return tuple(by_axis[i] for i in range(len(self.shape)))
@@ -115,15 +111,15 @@ class Reduce(Op[Any]):
         return TensorType(reduced_shape(x.shape, reduced_axes(ctx, attrs.axes, x.rank), attrs.keepdims), x.dtype)
 
     def start(self, x: Expr) -> Expr:
-        """What is combined, from one element."""
+        """Map one element to what is combined."""
         return x
 
     def finish(self, acc: Expr, count: DimLike) -> Expr:
-        """The result, from what was combined of ``count`` elements; must return ``acc`` itself for identity."""
+        """Map what was combined of ``count`` elements to the result; return ``acc`` itself for the identity."""
         return acc
 
     def lower(self, args: tuple[TensorType, ...], attrs: ReduceAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
-        """A reduction, then a stage for `finish` where there is something to do."""
+        """Reduce, then run a stage for `finish` where there is something to do."""
         f = ProgramBuilder(self.name)
         x = f.input("x", args[0].shape, args[0].dtype)
         y = f.output("y", out[0].shape, out[0].dtype)
@@ -131,22 +127,21 @@ class Reduce(Op[Any]):
         self.stages(f, x, y, rows, attrs)
         return f.build()
 
-    def stages(self, f: ProgramBuilder, x: Buffer, y: Buffer, rows: Rows, attrs: ReduceAttrs) -> None:
+    def stages(self, f: ProgramBuilder, x: Buffer, y: Buffer, rows: Rows, attrs: Any) -> None:
         """Emit the loops."""
         wide = compute_dtype(x.dtype)
         probe = const(0, wide)
-        direct = wide == y.dtype and self.finish(probe, rows.count) is probe
-        acc = y if direct else f.temp("acc", rows.outer, wide)
-        if direct:
-            row = _kept_of(rows, y)
-            f.reduce(y, rows.inner, self.combine, lambda *i: self.start(x.at(rows.full((*row(i), *i[len(y.shape) :])))))
+        row = kept_of(rows, y)
+        if wide == y.dtype and self.finish(probe, rows.count) is probe:
+            n = len(y.shape)
+            f.reduce(y, rows.inner, self.combine, lambda *i: self.start(x.at(rows.full((*row(i[:n]), *i[n:])))))
             return
+        acc = f.temp("acc", rows.outer, wide)
         f.reduce(acc, rows.inner, self.combine, lambda *i: self.start(load_wide(x, rows.full(i))))
-        row = _kept_of(rows, y)
         f.compute(y, lambda *i: cast(self.finish(acc.at(row(i)), rows.count), y.dtype))
 
     def numpy(self, x: Array, axes: tuple[int, ...], keepdims: bool, attrs: Any) -> Array:
-        """The reduction in NumPy, in the accumulator's type."""
+        """Reduce in NumPy, in the accumulator's type."""
         raise NotImplementedError
 
     def reference(self, args: tuple[Array, ...], attrs: ReduceAttrs) -> Array:
@@ -156,7 +151,7 @@ class Reduce(Op[Any]):
         return np.asarray(self.numpy(widen(x), axes, attrs.keepdims, attrs)).astype(x.dtype)
 
 
-def _kept_of(rows: Rows, y: Buffer) -> Any:
+def kept_of(rows: Rows, y: Buffer) -> Any:
     """Row index from an index of the result, which may have kept the reduced axes as 1."""
     keepdims = len(y.shape) == len(rows.shape)
     return lambda i: tuple(i[a] for a in rows.kept) if keepdims else tuple(i[: len(rows.kept)])
@@ -299,7 +294,7 @@ class Any_(Reduce):  # noqa: N801  # `Any` is the type
 
 
 def count_expr(count: DimLike, dtype: str) -> Expr:
-    """Number of elements as a scalar of ``dtype``."""
+    """Return the number of elements as a scalar of ``dtype``."""
     return const(count, dtype) if isinstance(count, int) else as_expr(count, dtype)
 
 

@@ -85,8 +85,8 @@ class ClipAttrs(Attrs):
 class Clip(Op[Any]):
     """``minimum(maximum(x, min), max)``: bounds given as scalar operands, or as attributes.
 
-    An operand wins over the attribute of its name. With ``min > max`` everything becomes ``max``. NaN in ``x`` gives NaN;
-    a NaN bound makes everything NaN. Attribute bounds are converted to the dtype of ``x``, saturating.
+    An operand wins over the attribute of its name. With ``min > max`` everything becomes ``max``. NaN in ``x`` gives
+    NaN; a NaN bound makes everything NaN. Attribute bounds are converted to the dtype of ``x``, saturating.
     TVM: relax.clip, ONNX: Clip.
     """
 
@@ -198,8 +198,8 @@ class AsTypeAttrs(Attrs):
 class AsType(Unary[AsTypeAttrs]):
     """Conversion of every element to another dtype.
 
-    Float to integer truncates to zero and saturates, NaN gives 0; integers wrap; to bool is ``!= 0`` (NaN is true); bool
-    gives 0 and 1; float to a narrower float rounds to nearest even and overflows to infinity.
+    Float to integer truncates to zero and saturates, NaN gives 0; integers wrap; to bool is ``!= 0`` (NaN is true);
+    bool gives 0 and 1; float to a narrower float rounds to nearest even and overflows to infinity.
     TVM: relax.astype, ONNX: Cast.
     """
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from relaxir.ir.expr import Array
 from relaxir.ir.op import Attrs, BadExample, Example
-from relaxir.ops.common import FLOATS, NUMERIC, SIGNED, float_examples
+from relaxir.ops.common import FLOATS, NUMERIC, float_examples
 from relaxir.ops.elementwise import FloatUnary, Unary
 from relaxir.tir import Expr, Intrinsic, call
 
@@ -36,7 +36,7 @@ class Negative(Signed):
     name = "negative"
 
     def scalar(self, x: Expr, attrs: Attrs) -> Expr:
-        """neg."""
+        """Intrinsic neg."""
         return call(Intrinsic.NEG, x)
 
     def numpy(self, x: Array, attrs: Attrs) -> Array:
@@ -53,7 +53,7 @@ class Abs(Signed):
     name = "abs"
 
     def scalar(self, x: Expr, attrs: Attrs) -> Expr:
-        """abs."""
+        """Intrinsic abs."""
         return call(Intrinsic.ABS, x)
 
     def numpy(self, x: Array, attrs: Attrs) -> Array:
@@ -70,7 +70,7 @@ class Sign(Signed):
     name = "sign"
 
     def scalar(self, x: Expr, attrs: Attrs) -> Expr:
-        """sign."""
+        """Intrinsic sign."""
         return call(Intrinsic.SIGN, x)
 
     def numpy(self, x: Array, attrs: Attrs) -> Array:

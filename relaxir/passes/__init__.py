@@ -1,1 +1,68 @@
-"""relaxir.passes."""
+"""Passes: module to module, in the order of `relaxir.pipelines`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from relaxir.passes.base import Instrument, Level, Pass, PassContext, Pipeline, run_instrumented
+from relaxir.passes.canonicalize import Canonicalize
+from relaxir.passes.choose_config import ChooseConfig
+from relaxir.passes.classify_patterns import ClassifyPatterns
+from relaxir.passes.cse import CommonSubexpressions
+from relaxir.passes.dead_code import DeadCode
+from relaxir.passes.decompose import Decompose
+from relaxir.passes.dispatch_library import DispatchLibrary
+from relaxir.passes.fold_constant import FoldConstant
+from relaxir.passes.fuse_ops import FuseOps
+from relaxir.passes.fuse_tir import FuseTIR
+from relaxir.passes.insert_checks import InsertChecks
+from relaxir.passes.legalize_ops import LegalizeOps
+from relaxir.passes.lift_transform_params import LiftTransformParams
+from relaxir.passes.lower_host import LowerHost
+from relaxir.passes.plan_memory import PlanMemory
+from relaxir.passes.schedule import Schedule
+
+PASSES: Final[tuple[type[Pass], ...]] = (
+    Canonicalize,
+    FoldConstant,
+    Decompose,
+    CommonSubexpressions,
+    DeadCode,
+    InsertChecks,
+    DispatchLibrary,
+    LegalizeOps,
+    ClassifyPatterns,
+    FuseOps,
+    FuseTIR,
+    ChooseConfig,
+    LiftTransformParams,
+    Schedule,
+    LowerHost,
+    PlanMemory,
+)
+
+__all__ = (
+    "PASSES",
+    "Canonicalize",
+    "ChooseConfig",
+    "ClassifyPatterns",
+    "CommonSubexpressions",
+    "DeadCode",
+    "Decompose",
+    "DispatchLibrary",
+    "FoldConstant",
+    "FuseOps",
+    "FuseTIR",
+    "InsertChecks",
+    "Instrument",
+    "LegalizeOps",
+    "Level",
+    "LiftTransformParams",
+    "LowerHost",
+    "Pass",
+    "PassContext",
+    "Pipeline",
+    "PlanMemory",
+    "Schedule",
+    "run_instrumented",
+)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
-from relaxir.cost import CostModel, RuleChooser, TargetInfo
+from relaxir.cost import Chooser, RuleChooser, TargetInfo
 from relaxir.ir import IRModule
 
 
@@ -37,14 +37,14 @@ class PassContext:
 
     Attributes:
         target: vector width, registers, threads of the machine compiled for.
-        cost: chooses tiles and packed layouts.
+        chooser: chooses tiles and packed layouts.
         library: name of the library function for matmul (`DispatchLibrary`), empty: none.
         fold_limit: largest constant in bytes that folding may create beyond its inputs' size.
         instruments: observers of the pipeline.
     """
 
     target: TargetInfo = field(default_factory=TargetInfo)
-    cost: CostModel = field(default_factory=RuleChooser)
+    chooser: Chooser = field(default_factory=RuleChooser)
     library: str = ""
     fold_limit: int = 1 << 24
     instruments: tuple[Instrument, ...] = ()

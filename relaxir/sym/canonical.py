@@ -30,12 +30,14 @@ from relaxir.sym.expr import (
     Mod,
     SymError,
     order_key,
+    short_key,
 )
 from relaxir.sym.normalize import normalize
-from relaxir.sym.order import Atom, Bound, Order
-from relaxir.sym.poly import Poly
+from relaxir.sym.order import Atom, Bound, Order, times
+from relaxir.sym.poly import Monomial, Poly
 
 _MOST_TERMS = 400
+_MOST_ARGS = 16
 
 
 class Canonical(Order):
@@ -100,9 +102,17 @@ class Canonical(Order):
         result = poly.constant(1)
         for factor in factors:
             if len(result.terms) * len(factor.terms) > _MOST_TERMS:
-                raise SymError("a product of dimensions is too large to expand")
-            result = result * factor
+                result = self._product_atom(result, factor)
+            else:
+                result = result * factor
         return result
+
+    def _product_atom(self, a: Poly, b: Poly) -> Poly:
+        """Return a product that is too large to expand, as one atom."""
+        args = tuple(sorted((a, b), key=lambda p: p.key))
+        ends = [times(x, y) for x in self.interval(a) for y in self.interval(b)]
+        key = short_key(f"({args[0].key})*({args[1].key})")
+        return self.intern(Atom(key, "product", min(ends), max(ends), args))
 
     def _dim(self, dim: Dim) -> Poly:
         if dim in self.rewrites:
@@ -130,8 +140,8 @@ class Canonical(Order):
         return found
 
     def _floor(self, p: Poly, c: Poly) -> Poly:
-        if c.value == 0:
-            raise SymError("division of a dimension by zero")
+        if c.value == 0:  # the facts leave no value: nothing is known about it
+            return self._floor_atom(p, c)
         if not p.terms:
             return p
         if c.value is not None:
@@ -153,12 +163,16 @@ class Canonical(Order):
         head = c.leading()
         scale = c.terms[head]
         whole, rest = Poly({}), p
-        for monomial in sorted(p.terms, key=lambda m: (-len(m), m)):
-            cofactor = poly.divide(monomial, head)
-            coefficient = rest.terms.get(monomial, 0)
-            if cofactor is None or not coefficient or len(rest.terms) > _MOST_TERMS:
-                continue
-            quotient = Poly({cofactor: coefficient // scale} if coefficient // scale else {})
+        seen: set[Monomial] = set()
+        while len(rest.terms) <= _MOST_TERMS:
+            todo = [m for m in rest.terms if m not in seen and poly.divide(m, head) is not None]
+            if not todo:
+                break
+            monomial = Poly(dict.fromkeys(todo, 1)).leading()
+            seen.add(monomial)
+            cofactor = poly.divide(monomial, head) or ()
+            coefficient = rest.terms[monomial] // scale
+            quotient = Poly({cofactor: coefficient} if coefficient else {})
             smaller = rest - quotient * c
             if len(smaller.terms) <= len(rest.terms):  # do not trade one term for several
                 whole, rest = whole + quotient, smaller
@@ -171,12 +185,30 @@ class Canonical(Order):
         rest = Poly({m: v % c for m, v in p.terms.items() if v % c})
         if not rest.terms or rest.value is not None:
             return whole
+        merged = self._merge_nested(rest, c)
+        if merged is not None:
+            return whole + merged
         flipped = rest.scale(-1).shift(c - 1)
+        lifted = Poly({m: v // c for m, v in flipped.terms.items() if v // c})
         other = Poly({m: v % c for m, v in flipped.terms.items() if v % c})
+        merged = self._merge_nested(other, c)
+        if merged is not None:
+            return whole - lifted - merged
         if _rank(other) < _rank(rest):
-            lifted = Poly({m: v // c for m, v in flipped.terms.items() if v // c})
             return whole - lifted - self._floor_rest(other, c)
         return whole + self._floor_rest(rest, c)
+
+    def _merge_nested(self, rest: Poly, c: int) -> Poly | None:
+        """Return ``(a // b + x) // c`` as ``(a + b*x) // (b*c)``, or None where there is no such quotient."""
+        for monomial, coefficient in sorted(rest.terms.items()):
+            inner = self.atoms[monomial[0]] if len(monomial) == 1 else None
+            if inner is None or inner.kind != "floor" or coefficient != 1:
+                continue
+            step = inner.args[1].value
+            if step is not None and step > 0:
+                others = (rest - poly.atom(inner.key)).scale(step)
+                return self.floor(others + inner.args[0], poly.constant(c * step))
+        return None
 
     def _floor_rest(self, rest: Poly, c: int) -> Poly:
         """Return ``rest // c`` where the coefficients of ``rest`` lie in ``0..c-1``."""
@@ -189,14 +221,6 @@ class Canonical(Order):
         if common > 1:
             smaller = Poly({m: v // common for m, v in rest.terms.items() if v // common})
             return self.floor(smaller, poly.constant(c // common))
-        for monomial, coefficient in sorted(rest.terms.items()):
-            inner = self.atoms[monomial[0]] if len(monomial) == 1 else None
-            if inner is None or inner.kind != "floor" or coefficient != 1:
-                continue
-            step = inner.args[1].value
-            if step is not None and step > 0:
-                others = (rest - poly.atom(inner.key)).scale(step)
-                return self.floor(others + inner.args[0], poly.constant(c * step))
         return self._floor_atom(rest, poly.constant(c))
 
     def _floor_atom(self, p: Poly, c: Poly) -> Poly:
@@ -212,21 +236,18 @@ class Canonical(Order):
                 most = _down(b, low)
             elif b < 0:
                 most = -1 if high == inf else _down(b, high)
-        return self.intern(Atom(f"({p.key})//({c.key})", "floor", least, most, (p, c)))
+        return self.intern(Atom(short_key(f"({p.key})//({c.key})"), "floor", least, most, (p, c)))
 
     def maximum(self, args: list[Poly]) -> Poly:
         """Return the largest of ``args``."""
-        flat: list[Poly] = []
-        for arg in args:
-            inner = self.atoms[arg.single] if arg.single else None
-            flat.extend(inner.args if inner and inner.kind == "max" else [arg])
-        kept = sorted(set(flat), key=lambda p: p.key)
+        kept = sorted(set(self._flat_maximum(args)), key=lambda p: p.key)
         for p in list(kept):
             if any(q is not p and self.nonnegative(q - p) for q in kept):
                 kept.remove(p)
         if len(kept) == 1:
             return kept[0]
-        monomials = {m for p in kept for m in p.terms}
+        # a maximum inside stays where it is: it is how `min(x, max(y, z))` is told from a sum
+        monomials = {m for p in kept for m in p.terms if not any(self.atoms[k].kind == "max" for k in m)}
         base = {m: min(p.terms.get(m, 0) for p in kept) for m in monomials}
         shared = Poly({m: v for m, v in base.items() if v})
         kept = [p - shared for p in kept]
@@ -234,9 +255,27 @@ class Canonical(Order):
         kept = [Poly({m: v // common for m, v in p.terms.items()}) for p in kept]
         kept.sort(key=lambda p: p.key)
         ends = [self.interval(p) for p in kept]
-        key = f"max({','.join(p.key for p in kept)})"
+        key = short_key(f"max({','.join(p.key for p in kept)})")
         atom = Atom(key, "max", max(a for a, _ in ends), max(b for _, b in ends), tuple(kept))
         return shared + self.intern(atom).scale(common)
+
+    def _flat_maximum(self, args: list[Poly]) -> list[Poly]:
+        """Replace ``c * max(xs) + r`` among the arguments by all ``c*x + r``, for ``c > 0``."""
+        flat: list[Poly] = []
+        todo = args[::-1]
+        while todo:
+            arg = todo.pop()
+            for monomial, coefficient in arg.terms.items():
+                inner = self.atoms[monomial[0]] if len(monomial) == 1 else None
+                if inner is None or inner.kind != "max" or coefficient < 0:
+                    continue
+                parts = arg.split(inner.key)
+                if parts and parts[0].value and len(todo) + len(flat) + len(inner.args) <= _MOST_ARGS:
+                    todo.extend(x.scale(coefficient) + parts[1] for x in inner.args)
+                    break
+            else:
+                flat.append(arg)
+        return flat
 
     def broadcast_set(self, args: list[Poly]) -> Poly:
         """Return the size that ``args`` broadcast to; order and repetition do not matter."""
@@ -251,7 +290,7 @@ class Canonical(Order):
             if self.never_one(p):
                 return p
         ends = [self.interval(p) for p in kept]
-        key = f"broadcast({','.join(p.key for p in kept)})"
+        key = short_key(f"broadcast({','.join(p.key for p in kept)})")
         low, high = min(a for a, _ in ends), max(b for _, b in ends)
         return self.intern(Atom(key, "broadcast", low, high, tuple(kept)))
 

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, TypeAlias
 
 import sympy
 
 DimLike: TypeAlias = int | sympy.Expr
 """A Python int or a sympy integer expression."""
+
+
+_LONGEST_KEY = 400
 
 
 class SymError(ValueError):
@@ -60,6 +64,7 @@ class Dim(_Operators, sympy.Symbol):  # type: ignore[misc]  # sympy is untyped
     multiple_of: int
 
     def __new__(cls, name: str, min: int = 0, max: int | None = None, multiple_of: int = 1) -> Dim:
+        """Build a symbol without checks; sympy's own symbol cache does not know ranges, so it is avoided."""
         assumptions = {"integer": True}
         if min >= 0:
             assumptions["positive" if min > 0 else "nonnegative"] = True
@@ -117,6 +122,7 @@ class Light(_Operators, sympy.Expr):  # type: ignore[misc]  # sympy is untyped
     """The name the function has in text."""
 
     def __new__(cls, *args: Any) -> Any:
+        """Rebuild through ``fold``: what sympy calls when it replaces arguments."""
         return sympy.sympify(cls.fold(*(unwrap(sympy.sympify(arg)) for arg in args)))
 
     @classmethod
@@ -141,6 +147,7 @@ class FloorDiv(Light):
 
     @classmethod
     def fold(cls, *args: DimLike) -> DimLike:
+        """Return ``a // b``; divide constants and sums whose coefficients are all divisible."""
         a, b = args
         if isinstance(b, int):
             if b == 0:
@@ -163,6 +170,7 @@ class Mod(Light):
 
     @classmethod
     def fold(cls, *args: DimLike) -> DimLike:
+        """Return ``a % b``; it is 0 for multiples of ``b``, and ``(x % b) % b`` is ``x % b``."""
         a, b = args
         if isinstance(b, int):
             if b == 0:
@@ -184,6 +192,7 @@ class CeilDiv(Light):
 
     @classmethod
     def fold(cls, *args: DimLike) -> DimLike:
+        """Return ``a / b`` rounded up; divide what divides exactly."""
         a, b = args
         if isinstance(a, int) and isinstance(b, int) and b != 0:
             return -(-a // b)
@@ -203,6 +212,7 @@ class _Extremum(Light):
 
     @classmethod
     def fold(cls, *args: DimLike) -> DimLike:
+        """Return the extremum of ``args``, flattened, with all constants in one."""
         if not args:
             raise SymError(f"{cls.label}() needs at least one dimension")
         flat: dict[sympy.Expr, None] = {}
@@ -227,6 +237,7 @@ class Min(_Extremum):
 
     @classmethod
     def choose(cls, values: Iterable[int]) -> int:
+        """Return the smallest of constants."""
         return min(values)
 
 
@@ -238,6 +249,7 @@ class Max(_Extremum):
 
     @classmethod
     def choose(cls, values: Iterable[int]) -> int:
+        """Return the largest of constants."""
         return max(values)
 
 
@@ -249,6 +261,7 @@ class Broadcast(Light):
 
     @classmethod
     def fold(cls, *args: DimLike) -> DimLike:
+        """Return the broadcast size; a constant 1 gives the other size."""
         a, b = args
         if a == 1 or a == b:
             return b
@@ -288,7 +301,14 @@ def order_key(expr: sympy.Expr) -> str:
     parts = [order_key(arg) for arg in expr.args]
     if isinstance(expr, (sympy.Add, sympy.Mul)):
         parts.sort()
-    return f"{type(expr).__name__}({','.join(parts)})" if parts else str(expr)
+    return short_key(f"{type(expr).__name__}({','.join(parts)})" if parts else str(expr))
+
+
+def short_key(key: str) -> str:
+    """Cut a long key and mark it with a digest, so that shared subexpressions cannot make keys explode."""
+    if len(key) <= _LONGEST_KEY:
+        return key
+    return f"{key[:_LONGEST_KEY]}#{blake2b(key.encode(), digest_size=16).hexdigest()}"
 
 
 def floordiv(a: Any, b: Any) -> DimLike:
@@ -317,7 +337,7 @@ def max_(*xs: Any) -> DimLike:
 
 
 def broadcast(a: Any, b: Any) -> DimLike:
-    """Return the size that ``a`` and ``b`` broadcast to; two different constants above 1 raise ``SymError``."""
+    """Return the size that ``a`` and ``b`` broadcast to; two constants that do not raise ``SymError``."""
     return Broadcast.fold(*map(as_dimlike, (a, b)))
 
 
@@ -365,7 +385,10 @@ def is_const(expr: DimLike) -> bool:
 
 @lru_cache(maxsize=8192)
 def _free_dims(expr: sympy.Expr) -> tuple[Dim, ...]:
-    return tuple(sorted((s for s in expr.free_symbols if isinstance(s, Dim)), key=order_key))
+    # not sympy's free_symbols: that visits shared subexpressions again and again
+    if isinstance(expr, Dim):
+        return (expr,)
+    return tuple(sorted({d for arg in expr.args for d in _free_dims(arg)}, key=order_key))
 
 
 def free_dims(expr: DimLike) -> tuple[Dim, ...]:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from relaxir.sym.bounds import interval
 from relaxir.sym.canonical import Canonical
 from relaxir.sym.expr import Dim, DimLike, as_dimlike, broadcast, free_dims
 from relaxir.sym.learn import ConflictError, learn
-from relaxir.sym.rebuild import Rebuilder
+from relaxir.sym.normalize import normalize
 from relaxir.sym.poly import Poly
+from relaxir.sym.rebuild import Rebuilder
 from relaxir.sym.relation import Proof, Relation
 
 
@@ -141,7 +143,8 @@ class Facts:
     def bounds(self, e: DimLike) -> tuple[int | None, int | None]:
         """Return a lower and an upper bound of ``e``, each None where none is known."""
         p = self._forms.poly(e)
-        low, high = self._forms.interval(p)
+        (low, high), (a, b) = interval(normalize(e), self._forms), interval(self.simplify(e), self._forms)
+        low, high = max(low, a), min(high, b)
         if low < 1:
             low = 1 if self._forms.positive(p) else 0 if low < 0 and self._forms.nonnegative(p) else low
         return None if low == -inf else int(low), None if high == inf else int(high)
@@ -167,6 +170,6 @@ class Facts:
             return BroadcastResult(a, Proof.PROVED)
         fixed_a, fixed_b = self._forms.never_one(p), self._forms.never_one(q)
         verdict = Proof.REFUTED if equal is Proof.REFUTED and fixed_a and fixed_b else Proof.UNKNOWN
-        if fixed_a and not (fixed_b and isinstance(b, int)):
+        if fixed_a and (isinstance(a, int) or not (fixed_b and isinstance(b, int))):
             return BroadcastResult(a, verdict)
         return BroadcastResult(b if fixed_b else broadcast(a, b), verdict)

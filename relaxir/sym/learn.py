@@ -99,6 +99,8 @@ def _rewrite(forms: Canonical, relation: Relation) -> bool:
         if p.constant % content:
             raise ConflictError(f"{relation} cannot hold")
         p = Poly({m: c // content for m, c in p.terms.items()})
+        if forms.positive(p) or forms.positive(p.scale(-1)):
+            raise ConflictError(f"{relation} cannot hold")
     elif p.value == 0:
         return True
     else:
@@ -114,10 +116,12 @@ def _rewrite(forms: Canonical, relation: Relation) -> bool:
 def _solve(forms: Canonical, p: Poly, atom: Atom) -> bool:
     """Rewrite the dimension of an atom that occurs only once in ``p == 0``."""
     parts = p.split(atom.key)
-    if atom.dim is None or parts is None or _occurs(forms, parts[1], atom.key):
+    sign = parts[0].value if parts else None  # None in `m*k - m`: m is not the only factor
+    if atom.dim is None or parts is None or sign is None or _occurs(forms, parts[1], atom.key):
         return False
-    solution = parts[1].scale(-(parts[0].value or 0))
-    _install(forms, atom.dim, solution, atom.dim.multiple_of)
+    solution = Rebuilder(forms, shown=False).expr(parts[1].scale(-sign))
+    forms.rewrites[atom.dim] = mul(solution, atom.dim.multiple_of)
+    forms.forget()
     return True
 
 
@@ -155,12 +159,5 @@ def _solve_quotient(forms: Canonical, p: Poly, atom: Atom) -> bool:
     return True
 
 
-def _install(forms: Canonical, dim: Dim, solution: Poly, step: int) -> None:
-    forms.rewrites[dim] = mul(Rebuilder(forms, shown=False).expr(solution), step)
-    forms.forget()
-
-
 def _occurs(forms: Canonical, p: Poly, key: str) -> bool:
-    return any(
-        k == key or any(_occurs(forms, arg, key) for arg in forms.atoms[k].args) for k in p.atoms()
-    )
+    return any(k == key or any(_occurs(forms, arg, key) for arg in forms.atoms[k].args) for k in p.atoms())

@@ -40,7 +40,7 @@ def normalize(expr: Any) -> DimLike:
     light functions.  Raises ``SymError`` where the value is not certainly an integer.
     """
     value = as_dimlike(expr)
-    return value if isinstance(value, int) or isinstance(value, Dim) else _normalize(value)
+    return value if isinstance(value, (int, Dim)) else _normalize(value)
 
 
 @lru_cache(maxsize=16384)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf
+from math import inf, prod
 from typing import Literal
 from zlib import crc32
 
@@ -27,8 +27,9 @@ Bound = int | float
 """An int, or plus or minus infinity."""
 
 _DEPTH = 4
+_STEPS = 150
 _SAMPLES = 8
-_MOST_TERMS = 40
+_MOST_TERMS = 100
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Atom:
     """A symbol, or a function value that the polynomial layer does not look into."""
 
     key: str
-    kind: Literal["dim", "floor", "max", "broadcast"]
+    kind: Literal["dim", "floor", "max", "broadcast", "product"]
     lo: Bound
     hi: Bound
     args: tuple[Poly, ...] = ()
@@ -70,6 +71,7 @@ class Order:
         self._proofs: dict[tuple[Poly, int], bool] = {}
         self._values: list[dict[str, int | None]] = []
         self._usable: list[int] | None = None
+        self._steps = 0
 
     def forget(self) -> None:
         """Drop the atoms, what is known, and everything that was derived from them."""
@@ -118,13 +120,30 @@ class Order:
         """Tell whether ``p >= 1`` can be proved."""
         return self.nonnegative(p.shift(-1))
 
-    def nonnegative(self, p: Poly, depth: int = _DEPTH) -> bool:
+    def nonnegative(self, p: Poly) -> bool:
         """Tell whether ``p >= 0`` can be proved for all allowed values."""
+        if p.value is not None:
+            return p.value >= 0
+        found = self._proofs.get((p, _DEPTH))
+        if found is None:
+            outer, self._steps = self._steps, _STEPS
+            # deeper and deeper: most proofs are short
+            found = any(self._search(p, depth) for depth in range(_DEPTH + 1))
+            self._proofs[p, _DEPTH] = found
+            self._steps = outer
+        return found
+
+    def _search(self, p: Poly, depth: int) -> bool:
         if p.value is not None:
             return p.value >= 0
         found = self._proofs.get((p, depth))
         if found is None:
-            found = self._proofs[p, depth] = self._prove(p, depth)
+            self._steps -= 1
+            if self._steps < 0:
+                return False
+            found = self._prove(p, depth)
+            if found or self._steps >= 0:
+                self._proofs[p, depth] = found
         return found
 
     def _prove(self, p: Poly, depth: int) -> bool:
@@ -142,9 +161,7 @@ class Order:
             return True
         if depth == 0:
             return False
-        return any(
-            all(self.nonnegative(goal, depth - 1) for goal in goals) for goals in self._weaker(p)
-        )
+        return any(all(self._search(goal, depth - 1) for goal in goals) for goals in self._weaker(p))
 
     def _positive_when_shifted(self, p: Poly) -> bool:
         """Write every atom as its lower bound plus something and look for negative coefficients."""
@@ -169,14 +186,14 @@ class Order:
 
     def _weaker(self, p: Poly) -> Iterator[list[Poly]]:
         """Yield lists of goals; proving all goals of one list proves ``p >= 0``."""
+        yield from self._weaker_floors(p)
         for key in p.atoms():
             parts = p.split(key)
             if parts is None:
                 continue
             atom = self.atoms[key]
             factor, rest = parts
-            low, high = self.interval(factor)
-            sign = 1 if low >= 0 else -1 if high <= 0 else 0
+            sign = self._sign(factor)
             bound = atom.lo if sign > 0 else atom.hi
             if atom.kind == "floor" and sign:
                 yield from self._weaker_floor(atom, factor, rest, sign)
@@ -186,6 +203,26 @@ class Order:
                 yield [factor.scale(int(bound)) + rest]
         for fact in self.known:
             yield from self._weaker_fact(p, fact)
+
+    def _sign(self, p: Poly) -> int:
+        """Return 1 for ``p >= 0``, -1 for ``p <= 0``, 0 where the bounds of the atoms do not tell."""
+        low, high = self.interval(p)
+        return 1 if low >= 0 else -1 if high <= 0 else 0
+
+    def _weaker_floors(self, p: Poly) -> Iterator[list[Poly]]:
+        """Replace all quotients by constants at once: long sums have more of them than the search is deep."""
+        replaced = 0
+        for key in p.atoms():
+            numerator, denominator = self.atoms[key].args if self.atoms[key].kind == "floor" else (p, p)
+            c, parts = denominator.value, p.split(key)
+            if c is None or c <= 0 or parts is None:
+                continue
+            sign = self._sign(parts[0])
+            if sign:
+                p = parts[1].scale(c) + parts[0] * (numerator.shift(1 - c) if sign > 0 else numerator)
+                replaced += 1
+        if replaced > 1:
+            yield [p]
 
     def _weaker_floor(self, atom: Atom, factor: Poly, rest: Poly, sign: int) -> Iterator[list[Poly]]:
         numerator, denominator = atom.args
@@ -197,10 +234,8 @@ class Order:
         if not self.positive(denominator):
             return
         quotient = factor.exact_quotient(denominator)
-        if quotient is not None and quotient.terms:
-            low, high = self.interval(quotient)
-            if low >= 0 or high <= 0:
-                yield [rest + quotient * least]
+        if quotient is not None and quotient.terms and self._sign(quotient):
+            yield [rest + quotient * least]
         if sign < 0 and self.interval(numerator)[0] >= 0:
             yield [rest + factor * numerator]
 
@@ -210,6 +245,11 @@ class Order:
         if sign > 0 and upper:
             yield from ([goal] for goal in goals)
         yield goals
+        if len(goals) == 2 and atom.kind == "max":  # in the case max(a, b) == a, also b <= a
+            gap = atom.args[0] - atom.args[1]
+            firsts = [[goals[0]], *self._weaker_fact(goals[0], gap)]
+            seconds = [[goals[1]], *self._weaker_fact(goals[1], gap.scale(-1))]
+            yield from ([*first, *second] for first in firsts for second in seconds)
 
     def _weaker_fact(self, p: Poly, fact: Poly) -> Iterator[list[Poly]]:
         """Subtract a multiple of ``fact`` that cancels one negative term of ``p``."""
@@ -278,5 +318,7 @@ def _apply(kind: str, args: list[int | None]) -> int | None:
         return values[0] // values[1] if values[1] else None
     if kind == "max":
         return max(values)
+    if kind == "product":
+        return prod(values)
     sizes = {value for value in values if value != 1}
     return None if len(sizes) > 1 else sizes.pop() if sizes else 1

@@ -33,6 +33,7 @@ from relaxir.sym.relation import Relation
 
 _T = TypeVar("_T")
 _LONGEST = 10_000
+_DEEPEST = 100
 _LARGEST_POWER = 32
 _LARGEST_BITS = 4096
 
@@ -65,11 +66,22 @@ def _guarded(text: str, read: Callable[[ast.expr], _T]) -> _T:
     if len(text) > _LONGEST:
         raise SymError(f"a dimension of {len(text)} characters is too long")
     try:
-        return read(ast.parse(text.strip(), mode="eval").body)
+        tree = ast.parse(text.strip(), mode="eval").body
+        _limit_depth(tree, text)
+        return read(tree)
     except SymError:
         raise
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise SymError(f"cannot read a dimension from {text.strip()[:200]!r}") from None
+
+
+def _limit_depth(tree: ast.expr, text: str) -> None:
+    level: list[ast.AST] = [tree]
+    for _ in range(_DEEPEST):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if not level:
+            return
+    raise SymError(f"a dimension is nested more than {_DEEPEST} levels deep: {text.strip()[:80]!r}...")
 
 
 def _power(base: DimLike, exponent: DimLike) -> DimLike:
@@ -135,7 +147,7 @@ def _call(name: str, args: list[DimLike]) -> DimLike:
             return floordiv(a, b)
         case "mod", [a, b]:
             return mod(a, b)
-        case ("min" | "max" | "ceildiv" | "broadcast" | "floordiv" | "mod"), _:
+        case (("min" | "max" | "ceildiv" | "broadcast" | "floordiv" | "mod"), _):
             raise SymError(f"wrong number of arguments for {name}: {len(args)}")
         case _:
             raise SymError(f"unknown function {name} in a dimension")

@@ -28,9 +28,7 @@ class Poly:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, Poly) and self._hash == other._hash and self.terms == other.terms
-        )
+        return self is other or (isinstance(other, Poly) and self._hash == other._hash and self.terms == other.terms)
 
     def __add__(self, other: Poly) -> Poly:
         terms = dict(self.terms)
@@ -118,6 +116,8 @@ class Poly:
 
     def exact_quotient(self, divisor: Poly) -> Poly | None:
         """Return ``self / divisor`` where the division leaves no remainder, else None."""
+        if not divisor.terms:
+            return None
         head = divisor.leading()
         factor = divisor.terms[head]
         quotient: dict[Monomial, int] = {}

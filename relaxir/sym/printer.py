@@ -57,23 +57,30 @@ def _signed(coefficient: int, factors: list[Any]) -> tuple[str, int]:
     """Print a product with its sign: ``-n * 4``, but ``-(n // 2)`` as minus binds tighter than //."""
     if coefficient > 0:
         return _product(coefficient, factors), _PRODUCT
+    strength = _ordered(factors)[0][2]
+    if strength == _SUM:  # sympy would multiply the minus out when reading `-(n + 1) * (m + 1)`
+        return f"{_product(1, factors)} * {coefficient}", _PRODUCT
     text = _product(-coefficient, factors)
-    if len(factors) == 1 and coefficient == -1:
-        strength = _text(factors[0])[1]
-        return (f"-{text}", _NEGATIVE) if strength > _PRODUCT else (f"-({text})", _NEGATIVE)
-    first = sorted(_text(factor) for factor in factors)[0]
-    return (f"-({text})", _NEGATIVE) if first[1] == _PRODUCT else (f"-{text}", _PRODUCT)
+    if strength == _PRODUCT:
+        return f"-({text})", _NEGATIVE
+    return f"-{text}", _NEGATIVE if len(factors) == 1 and coefficient == -1 else _PRODUCT
+
+
+def _ordered(factors: list[Any]) -> list[tuple[bool, str, int]]:
+    """Return the texts of the factors, sums last, with their strengths."""
+    texts = map(_text, factors)
+    return sorted((strength == _SUM, text, strength) for text, strength in texts)
 
 
 def _product(coefficient: int, factors: list[Any]) -> str:
-    texts = sorted(_text(factor) for factor in factors)
+    texts = _ordered(factors)
     if not texts:
         return str(coefficient)
     # a quotient in front needs no parentheses: `n // 2 * m`
-    first, strength = texts[0]
+    _, first, strength = texts[0]
     if strength < _PRODUCT and (len(texts) > 1 or coefficient != 1):
         first = f"({first})"
-    others = [text if s > _PRODUCT else f"({text})" for text, s in texts[1:]]
+    others = [text if s > _PRODUCT else f"({text})" for _, text, s in texts[1:]]
     return " * ".join([first, *others, *([str(coefficient)] if coefficient != 1 else [])])
 
 

@@ -93,9 +93,7 @@ def _declared(symbol: Dim, value: DimLike) -> list[Relation]:
     return result
 
 
-def solve_linear(
-    expr: DimLike, unknown: Dim, value: DimLike
-) -> tuple[DimLike, tuple[Relation, ...]] | None:
+def solve_linear(expr: DimLike, unknown: Dim, value: DimLike) -> tuple[DimLike, tuple[Relation, ...]] | None:
     """Solve ``expr == value`` for ``unknown``, where ``expr == a * unknown + b`` with ``a`` certainly not 0.
 
     Return the solution and what it requires: ``2*n + 1 == v`` gives ``(v - 1) // 2`` and

@@ -19,7 +19,11 @@ from relaxir.tir.stmt import Alloc, Axis, AxisKind, Block, Combine, Seq, Stmt, S
 from relaxir.tir.visit import free_dims_of
 
 INTEGER_LIMITS = MappingProxyType(
-    {f"{'u' if u else ''}int{b}": (0 if u else -(2 ** (b - 1)), 2**b - 1 if u else 2 ** (b - 1) - 1) for u in (False, True) for b in (8, 16, 32, 64)}
+    {
+        f"{'u' if u else ''}int{b}": (0 if u else -(2 ** (b - 1)), 2**b - 1 if u else 2 ** (b - 1) - 1)
+        for u in (False, True)
+        for b in (8, 16, 32, 64)
+    }
 )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from relaxir.sym import DimLike, normalize, to_text
 if TYPE_CHECKING:
     from relaxir.tir.buffer import Buffer
 
-ExprLike = "Expr | int | float | bool | DimLike"
+ExprLike: TypeAlias = "Expr | int | float | bool | DimLike"
 
 
 class BinOp(enum.Enum):
@@ -305,7 +305,8 @@ def binary(op: BinOp, a: ExprLike, b: ExprLike) -> Expr:
             if folded is not None:
                 return folded
         if isinstance(right, Const) and (
-            (right.value == 0 and op in (BinOp.ADD, BinOp.SUB)) or (right.value == 1 and op in (BinOp.MUL, BinOp.FLOORDIV))
+            (right.value == 0 and op in (BinOp.ADD, BinOp.SUB))
+            or (right.value == 1 and op in (BinOp.MUL, BinOp.FLOORDIV))
         ):
             return left
         if isinstance(left, Const) and ((left.value == 0 and op is BinOp.ADD) or (left.value == 1 and op is BinOp.MUL)):

@@ -97,6 +97,16 @@ class CallLibrary(Stmt):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class CallHost(Stmt):
+    """Call a host program of the module: inputs, then results whose memory and shapes the caller provides."""
+
+    callee: str
+    args: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ConstantData(Stmt):
     """``buffer`` names constant number ``index`` of the module's constant table."""
 

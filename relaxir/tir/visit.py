@@ -9,7 +9,18 @@ from typing import TypeVar
 from relaxir.sym import Dim, DimLike, free_dims, substitute
 from relaxir.tir.buffer import Buffer
 from relaxir.tir.expr import Bcast, Binary, Call, Cast, Expr, Load, Select, Size, Var, as_expr, binary
-from relaxir.tir.host import Alias, AllocFrame, AllocOutput, BindDim, CallKernel, CallLibrary, ConstantData, Copy, OpenFrame
+from relaxir.tir.host import (
+    Alias,
+    AllocFrame,
+    AllocOutput,
+    BindDim,
+    CallHost,
+    CallKernel,
+    CallLibrary,
+    ConstantData,
+    Copy,
+    OpenFrame,
+)
 from relaxir.tir.stmt import Alloc, Assert, Axis, Block, For, If, Let, Prefetch, Seq, Stmt, Store, Switch, While
 
 Node = TypeVar("Node", Expr, Stmt)
@@ -132,7 +143,9 @@ def map_stmt(
             old = getattr(s, f.name)
             new = value(old)
             if on_dim is not None and f.name in DIM_FIELDS and type(s) in DIM_STMTS:
-                new = tuple(on_dim(d) for d in old) if isinstance(old, tuple) else (None if old is None else on_dim(old))
+                new = (
+                    tuple(on_dim(d) for d in old) if isinstance(old, tuple) else (None if old is None else on_dim(old))
+                )
             if new is not old:
                 changed[f.name] = new
         out = replace(s, **changed) if changed else s  # type: ignore[type-var]  # every node is a dataclass
@@ -231,5 +244,16 @@ def free_dims_of(params: Sequence[Buffer], body: Stmt) -> tuple[Dim, ...]:
     return tuple(sorted((d for d in used if d not in bound), key=lambda d: d.name))
 
 
-HOST_STATEMENTS = (Alias, AllocFrame, AllocOutput, BindDim, CallKernel, CallLibrary, ConstantData, Copy, OpenFrame)
+HOST_STATEMENTS = (
+    Alias,
+    AllocFrame,
+    AllocOutput,
+    BindDim,
+    CallHost,
+    CallKernel,
+    CallLibrary,
+    ConstantData,
+    Copy,
+    OpenFrame,
+)
 LEAF_STATEMENTS = (Store, Assert, Prefetch, *HOST_STATEMENTS)

@@ -90,13 +90,13 @@ def test_table_entry(op: Op[Any]) -> None:
     assert op.examples
     assert ops.TABLE[op.name] is op
     assert getattr(ops.op, op.name).__doc__ == op.__doc__
-    example = op.examples[0]
+    example = complete(op, op.examples[0])
     _, types = setup(op, example)
     operands = tuple(Var(f"v{i}", t) for i, t in enumerate(types))
-    attrs = complete(op, example).attrs
-    pending = getattr(ops.op, op.name)(*operands, **{f.name: getattr(attrs, f.name) for f in fields(attrs)})
+    pending = getattr(ops.op, op.name)(*operands, **{f.name: getattr(example.attrs, f.name) for f in fields(example.attrs)})
     assert pending.op is op
-    assert len(pending.args) == len(operands)
+    assert pending.args == operands
+    assert pending.attrs == example.attrs
 
 
 def test_names_are_unique() -> None:

@@ -131,7 +131,9 @@ class Workers:
         """Return the pool itself."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Close the pool."""
         self.close()
 
@@ -145,7 +147,9 @@ class Workers:
                 worker.stop()
             self._idle = []
 
-    def compile(self, texts: Sequence[str], target: Target, options: CompileOptions, progress: Progress | None = None) -> list[bytes]:
+    def compile(
+        self, texts: Sequence[str], target: Target, options: CompileOptions, progress: Progress | None = None
+    ) -> list[bytes]:
         """Compile ``texts`` in parallel and return the results in the same order.
 
         Raises:
@@ -201,7 +205,9 @@ class Workers:
             raise InternalCompilerError(worker.last_words(), self._keep(text))
         status, payload = answer
         if status != 0:
-            raise InternalCompilerError(f"LLVM refused generated code: {payload.decode(errors='replace')}", self._keep(text))
+            raise InternalCompilerError(
+                f"LLVM refused generated code: {payload.decode(errors='replace')}", self._keep(text)
+            )
         return payload
 
     def _keep(self, text: str) -> Path | None:

@@ -109,7 +109,11 @@ def _write(file: IO[bytes], image: bytes, weights: WeightsSegment | None) -> int
 
 
 def _link_image(
-    objects: Sequence[bytes], soname: str | None, exports: Sequence[str], needed: Sequence[str], weights: WeightsSegment | None
+    objects: Sequence[bytes],
+    soname: str | None,
+    exports: Sequence[str],
+    needed: Sequence[str],
+    weights: WeightsSegment | None,
 ) -> bytes:
     if not objects:
         raise LinkError("nothing to link")

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from relaxir.backends.llvm.elf_read import (
@@ -18,6 +19,20 @@ from relaxir.backends.llvm.elf_read import (
     Symbol,
 )
 from relaxir.backends.llvm.elf_reloc import ARCHITECTURES
+from relaxir.backends.llvm.elf_sections import (
+    ALLOC,
+    EXECUTE,
+    SHT_DYNAMIC,
+    SHT_DYNSYM,
+    SHT_HASH,
+    SHT_PROGBITS,
+    SHT_RELA_TABLE,
+    SHT_STRTAB,
+    WRITE,
+    OutputSection,
+    append_sections,
+    section_of,
+)
 from relaxir.backends.llvm.errors import LinkError
 
 EHDR: Final = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -65,6 +80,7 @@ class Image:
         if missing:
             raise LinkError(f"exported but not defined: {', '.join(missing)}")
         sections = [section for item in objects for section in item.sections]
+        self.named = [s for item in objects for s in item.symbols if s.section is not None and s.name and s.kind in (1, 2)]
         self.relocations = [relocation for item in objects for relocation in item.relocations]
         writable = [section for section in sections if section.flags & SHF_WRITE]
         self.constants = [section for section in sections if not section.flags & (SHF_WRITE | SHF_EXECINSTR)]
@@ -161,11 +177,21 @@ class Image:
         dynamic_relocations = self._relocate(out)
         for index, entry in enumerate(dynamic_relocations):
             _RELA.pack_into(out, self.rela_table + _RELA.size * index, *entry)
-        self._fill_symbols(out)
+        rows = self._rows(read_end, (code_start, code_end), position, (protected_end, file_end, memory_end))
+        self._fill_symbols(out, rows)
         out[self.string_table : self.string_table + len(self.strings)] = self.strings
         table = self._hash()
         out[self.hash_table : self.hash_table + len(table)] = table
         size = self._fill_dynamic(out, soname, needed, len(dynamic_relocations))
+        exported = frozenset(self.exports)
+        weights_offset = 0
+        if self.weights is not None:  # a first run measures how long the file is without them
+            row = OutputSection(".rx_weights", SHT_PROGBITS, ALLOC, self.weights_address, 0, self.weights[1], 64)
+            measured = bytearray(out)
+            append_sections(measured, [*rows, row], self.named, exported)
+            weights_offset = align_up(len(measured), page)
+            rows.append(replace(row, offset=weights_offset))
+        sections = append_sections(out, rows, self.named, exported)
         segments = [
             (_PT_LOAD, _R, 0, 0, 0, read_end, read_end, page),
             (_PT_LOAD, _RX, code_start, code_start, code_start, code_end - code_start, code_end - code_start, page),
@@ -175,12 +201,38 @@ class Image:
             (_PT_GNU_STACK, _RW, 0, 0, 0, 0, 0, 16),
         ]
         if self.weights is not None:
-            offset, length = align_up(file_end, page), self.weights[1]
-            segments.insert(3, (_PT_LOAD, _R, offset, self.weights_address, self.weights_address, length, length, page))
-        EHDR.pack_into(out, 0, self.ident, 3, self.arch.machine, 1, 0, EHDR.size, 0, 0, EHDR.size, PHDR.size, len(segments), 64, 0, 0)
+            length = self.weights[1]
+            segments.insert(3, (_PT_LOAD, _R, weights_offset, self.weights_address, self.weights_address, length, length, page))
+        self._fill_headers(out, segments, sections)
+        return bytes(out)
+
+    def _fill_headers(self, out: bytearray, segments: Sequence[tuple[int, ...]], table: tuple[int, int, int]) -> None:
+        sizes = (EHDR.size, PHDR.size, len(segments), 64)
+        EHDR.pack_into(out, 0, self.ident, 3, self.arch.machine, 1, 0, EHDR.size, table[0], 0, *sizes, *table[1:])
         for index, segment in enumerate(segments):
             PHDR.pack_into(out, EHDR.size + PHDR.size * index, *segment)
-        return bytes(out)
+
+    def _rows(self, read_end: int, code: tuple[int, int], protected_end: int, data: tuple[int, int, int]) -> list[OutputSection]:
+        """Return the section table's rows that lie in memory; file offset equals address."""
+
+        def row(name: str, kind: int, flags: int, start: int, end: int, align: int, entry: int = 0, link: str = "", info: int = 0) -> OutputSection:
+            return OutputSection(name, kind, ALLOC | flags, start, start, end - start, align, entry, link, info)
+
+        constants = self.rela_table + _RELA.size * self.dynamic_count
+        data_start, file_end, memory_end = data
+        dynamic_end = self.slot_start
+        return [
+            row(".dynsym", SHT_DYNSYM, 0, self.symbol_table, self.string_table, align=8, entry=24, link=".dynstr", info=1),
+            row(".dynstr", SHT_STRTAB, 0, self.string_table, self.string_table + len(self.strings), align=1),
+            row(".hash", SHT_HASH, 0, self.hash_table, self.hash_table + len(self._hash()), align=8, entry=4, link=".dynsym"),
+            row(".rela.dyn", SHT_RELA_TABLE, 0, self.rela_table, constants, align=8, entry=24, link=".dynsym"),
+            row(".rodata", SHT_PROGBITS, 0, constants, read_end, align=8),
+            row(".text", SHT_PROGBITS, EXECUTE, *code, align=16),
+            row(".dynamic", SHT_DYNAMIC, WRITE, self.dynamic, dynamic_end, align=8, entry=16, link=".dynstr"),
+            row(".data.rel.ro", SHT_PROGBITS, WRITE, dynamic_end, protected_end, align=8),
+            row(".data", SHT_PROGBITS, WRITE, data_start, file_end, align=8),
+            OutputSection(".bss", SHT_NOBITS, ALLOC | WRITE, file_end, file_end, memory_end - file_end, 64),
+        ]
 
     def _slot(self, key: Symbol | str) -> int:
         return self.slot_start + 8 * self.slots[key]
@@ -219,12 +271,12 @@ class Image:
             self.arch.apply(out, place, relocation.kind, target + relocation.addend)
         return sorted(left, key=lambda entry: (entry[1] & 0xFFFFFFFF != self.arch.relative, entry[0]))
 
-    def _fill_symbols(self, out: bytearray) -> None:
+    def _fill_symbols(self, out: bytearray, rows: Sequence[OutputSection]) -> None:
         for name, index in self.indices.items():
             place = self.symbol_table + _DYNSYM.size * index
             if name in self.globals:
                 symbol = self.globals[name]
-                fields = (STB_GLOBAL << 4 | symbol.kind, 0, 1, symbol.address, symbol.size)
+                fields = (STB_GLOBAL << 4 | symbol.kind, 0, section_of(rows, symbol.address), symbol.address, symbol.size)
             else:
                 fields = (self.imports[name] << 4, 0, 0, 0, 0)
             _DYNSYM.pack_into(out, place, self.offsets[name], *fields)

@@ -89,18 +89,53 @@ _NAMED: Final[dict[str, Target]] = {
         Target("x86-64-v4", _LINUX_X86, "x86-64-v4", (), 64, 32, True, True, required=_V4),
         Target("aarch64", "aarch64-unknown-linux-gnu", "generic", ("+neon",), 16, 32, True, False, page_size=65536),
         Target(
-            "riscv64", "riscv64-unknown-linux-gnu", "generic-rv64", ("+m", "+a", "+f", "+d", "+c"), 16, 32, True, False, abi="lp64d"
+            "riscv64",
+            "riscv64-unknown-linux-gnu",
+            "generic-rv64",
+            ("+m", "+a", "+f", "+d", "+c"),
+            16,
+            32,
+            True,
+            False,
+            abi="lp64d",
         ),
         Target(
-            "wasm32", "wasm32-unknown-unknown", "generic", ("+simd128", "+bulk-memory"), 16, 16, False, False, pointer_bytes=4, page_size=65536
+            "wasm32",
+            "wasm32-unknown-unknown",
+            "generic",
+            ("+simd128", "+bulk-memory"),
+            16,
+            16,
+            False,
+            False,
+            pointer_bytes=4,
+            page_size=65536,
         ),
     )
 }
 
-_TRIPLE_BASE: Final[dict[str, str]] = {"x86_64": "x86-64", "aarch64": "aarch64", "riscv64": "riscv64", "wasm32": "wasm32"}
+_TRIPLE_BASE: Final[dict[str, str]] = {
+    "x86_64": "x86-64",
+    "aarch64": "aarch64",
+    "riscv64": "riscv64",
+    "wasm32": "wasm32",
+}
 
 # A processor's name implies features that a hypervisor may hide. Those LLVM selects on its own must be taken away by name.
-_X86_DENIABLE: Final = ("aes", "pclmul", "sha", "vaes", "vpclmulqdq", "adx", "prfchw", "xop", "fma4", "tbm", "avx10.1", "avx10.2")
+_X86_DENIABLE: Final = (
+    "aes",
+    "pclmul",
+    "sha",
+    "vaes",
+    "vpclmulqdq",
+    "adx",
+    "prfchw",
+    "xop",
+    "fma4",
+    "tbm",
+    "avx10.1",
+    "avx10.2",
+)
 
 
 @lru_cache(maxsize=1)

@@ -31,7 +31,9 @@ def initialize() -> None:
     llvm.initialize_native_asmparser()
 
 
-def compile_text(text: str, *, triple: str, cpu: str, features: str, abi: str, opt: int, passes: str, output: str) -> bytes:
+def compile_text(
+    text: str, *, triple: str, cpu: str, features: str, abi: str, opt: int, passes: str, output: str
+) -> bytes:
     """Compile LLVM ``text`` to a relocatable object.
 
     Args:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from relaxir.sym import Facts, Proof, dim, parse, parse_where
+from relaxir.sym import Facts, Proof, dim, parse_where
 
 N, M, K = dim("n"), dim("m"), dim("k")
 NATURAL = {"n": N, "m": M, "k": K}
@@ -60,7 +60,15 @@ CODEGEN = [
     "n//16*16 <= n",
     "(2*n+2)//4 == (n+1)//2",
 ]
-OPEN = ["max(n, 1) == n", "(n//2)*2 == n", "n//3 + m//3 == (n+m)//3", "n >= 2", "n >= m", "n*m >= n", "broadcast(n, m) == max(n, m)"]
+OPEN = [
+    "max(n, 1) == n",
+    "(n//2)*2 == n",
+    "n//3 + m//3 == (n+m)//3",
+    "n >= 2",
+    "n >= m",
+    "n*m >= n",
+    "broadcast(n, m) == max(n, m)",
+]
 REFUTED = ["n == n + 1", "2*n == 2*m + 1", "n < n", "n*n == -1", "n % 8 == 8", "max(n, m) < m", "n // 2 > n"]
 
 

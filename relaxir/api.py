@@ -1,0 +1,212 @@
+"""The public functions: compile, load, evaluate, memory, parse."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relaxir.backends.llvm.build import BuildOptions, build
+from relaxir.backends.llvm.cache import ObjectCache
+from relaxir.backends.llvm.emit_sites import ERROR_CODES, SiteTable, code_number
+from relaxir.backends.llvm.header import FunctionInfo, TensorInfo
+from relaxir.backends.llvm.library import Library, LoadedLibrary
+from relaxir.backends.llvm.loader import load_file
+from relaxir.backends.llvm.target import Target
+from relaxir.cost import TargetInfo
+from relaxir.ir.expr import Array, Function
+from relaxir.ir.module import IRModule
+from relaxir.ops import TABLE
+from relaxir.passes import Instrument, Pass, PassContext
+from relaxir.pipelines import DEFAULT
+from relaxir.runtime.executable import Executable
+from relaxir.runtime.interp import evaluate as interpret
+from relaxir.runtime.memory import Memory, frame_formulas
+from relaxir.runtime.signature import Signature, from_json, signature_of, to_json
+from relaxir.support.errors import LoadError, TargetError
+from relaxir.support.optional import load as load_optional
+from relaxir.sym import DimLike, to_text
+from relaxir.text import parse as parse_text
+
+FORMAT_VERSION = 1
+"""Version of the metadata that exported libraries carry."""
+
+
+def parse(text: str, constants: Mapping[str, Array] | str | Path | None = None) -> IRModule:
+    """Read a module from IR text; large constants come from ``constants`` (a mapping, or the .npz beside the text).
+
+    Raises:
+        ParseError: with the place in the text.
+    """
+    return parse_text(text, TABLE, constants)
+
+
+def from_onnx(model: object, dims: Mapping[str, DimLike] | None = None) -> IRModule:
+    """Import an ONNX model: a path, bytes, or a ModelProto.
+
+    Args:
+        model: the model.
+        dims: dimensions for the model's named dynamic sizes, e.g. ``{"batch": rx.dim("b", min=1)}``, or ints.
+
+    Raises:
+        LoadError: a malformed file, or external data outside the model's folder.
+        UnsupportedError: every node that cannot be imported, at once.
+    """
+    frontend = load_optional("relaxir.frontends.onnx", extra="onnx")
+    module: IRModule = frontend.from_onnx(model, dims=dims)
+    return module
+
+
+def evaluate(module: IRModule, name: str, *arrays: object) -> Array | tuple[Array, ...]:
+    """Run a function in the NumPy reference interpreter, at any stage of the IR."""
+    return interpret(module, name, *(np.asarray(a) for a in arrays))
+
+
+def make_target(target: str | Target) -> Target:
+    """A target from its name.
+
+    Raises:
+        TargetError: an unknown name.
+    """
+    if isinstance(target, Target):
+        return target
+    try:
+        return Target.parse(target)
+    except ValueError as error:
+        raise TargetError(str(error)) from error
+
+
+def target_info(target: Target, threads: int | None) -> TargetInfo:
+    """What schedules need to know of a target."""
+    return TargetInfo(
+        vector_bytes=target.vector_bytes,
+        registers=target.num_vector_registers,
+        masked=target.has_masked,
+        threads=threads or available_threads(),
+    )
+
+
+def available_threads() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def compile(  # noqa: A001  # the public name of DESIGN section 3
+    module: IRModule,
+    target: str | Target = "native",
+    threads: int | None = None,
+    pipeline: Pass | None = None,
+    *,
+    cache: bool | str | Path = True,
+    jobs: int | None = None,
+    instruments: tuple[Instrument, ...] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> Executable:
+    """Compile a module to native code, once for all shapes.
+
+    Args:
+        module: what to compile; every graph function becomes callable.
+        target: ``native``, ``x86-64-v2/v3/v4``, ``aarch64`` or an LLVM triple. Code for another machine can be exported,
+            not run.
+        threads: most threads a call uses; None: as many as the process may use (or RELAXIR_NUM_THREADS).
+        pipeline: passes instead of the default ones; must end in planned host programs.
+        cache: keep compiled objects on disk (True: the user's cache folder, a path: there, False: nowhere).
+        jobs: compile processes; None: one per processor.
+        instruments: observers of the passes.
+        progress: called with (done, total) as objects are finished.
+
+    Raises:
+        TargetError: an unknown target.
+        UnsupportedError: an operator or type without code generation.
+    """
+    machine = make_target(target)
+    ctx = PassContext(target=target_info(machine, threads), instruments=instruments)
+    signatures = tuple(signature_of(n, f) for n, f in module.graph_functions().items() if is_entry(f))
+    planned = (pipeline or DEFAULT).run(module, ctx)
+    options = BuildOptions(machine, jobs or available_threads(), object_cache(cache), progress)
+    library = build(planned, options, lambda sites: metadata(signatures, machine, sites, planned))
+    return executable(library, signatures, planned, threads)
+
+
+def is_entry(func: Function) -> bool:
+    """Whether a function can be called from outside."""
+    return not func.attrs.get("primitive")
+
+
+def object_cache(cache: bool | str | Path) -> ObjectCache | None:
+    """The object cache that the caller asked for."""
+    if cache is False:
+        return None
+    return ObjectCache() if cache is True else ObjectCache(Path(cache))
+
+
+def metadata(signatures: tuple[Signature, ...], target: Target, sites: SiteTable, planned: IRModule) -> str:
+    """JSON text that a library carries about itself."""
+    extra: dict[str, Any] = {
+        "format": FORMAT_VERSION,
+        "target": target.name,
+        "triple": target.triple,
+        "features": list(target.features),
+        "codes": {str(code_number(c)): c for c in ERROR_CODES},
+        "memory": {name: to_text(size) for name, size in frame_formulas(planned).items()},
+    }
+    return to_json(signatures, extra)
+
+
+def executable(library: Library, signatures: tuple[Signature, ...], planned: IRModule, threads: int | None) -> Executable:
+    """Load compiled code and give it a face."""
+    codes = {code_number(c): c for c in ERROR_CODES}
+
+    def export(path: Path) -> int:
+        return library.export(path, [function_info(s) for s in signatures])
+
+    exe = Executable(library.load, signatures, codes, export, frame_formulas(planned), {"target": library.target.name})
+    if threads is not None:
+        exe.set_threads(threads)
+    if library.target.name == "native":
+        exe.context  # noqa: B018  # load now, so that the first call is as fast as any
+    return exe
+
+
+def function_info(signature: Signature) -> FunctionInfo:
+    """A signature as the C header shows it."""
+
+    def tensors(specs: tuple[Any, ...]) -> tuple[TensorInfo, ...]:
+        return tuple(TensorInfo(s.name, s.type.dtype, tuple(map(to_text, s.type.shape))) for s in specs)
+
+    return FunctionInfo(signature.name, tensors(signature.inputs), tensors(signature.outputs), signature.where)
+
+
+def load(path: str | Path) -> Executable:
+    """Load an exported library.
+
+    Raises:
+        LoadError: no such file, not a relaxir library, another version, or missing CPU features.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise LoadError(f"no file `{file}`", code="load-path")
+    try:
+        library = LoadedLibrary(load_file(file), None)
+    except (OSError, AttributeError) as error:
+        raise LoadError(f"`{file}` is not a relaxir library for this machine: {error}", code="load-malformed") from error
+    try:
+        signatures, data = from_json(library.cdll.rx_metadata().decode())
+    except (ValueError, KeyError, json.JSONDecodeError) as error:
+        raise LoadError(f"`{file}` carries damaged metadata: {error}", code="load-malformed") from error
+    if data.get("format") != FORMAT_VERSION:
+        raise LoadError(f"`{file}` has format {data.get('format')}, expected {FORMAT_VERSION}", code="load-version")
+    codes = {int(k): v for k, v in data["codes"].items()}
+    return Executable(lambda: library, signatures, codes, None, Memory.parse_formulas(data), {"target": data["target"]})
+
+
+def memory(exe: Executable, function: str = "main") -> Memory:
+    """Peak frame memory of a function as a formula in its symbols: print it, or call it with sizes."""
+    name = function if function in exe.memory_formulas else next(iter(exe.memory_formulas), "")
+    return Memory(name, exe.memory_formulas.get(name, 0))
+
+

@@ -1,0 +1,103 @@
+"""From a planned module to a library: emit, compile, lay out weights, link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from relaxir.backends.llvm.api_ir import HostFunction
+from relaxir.backends.llvm.cache import ObjectCache
+from relaxir.backends.llvm.emit import emit_module
+from relaxir.backends.llvm.emit_sites import SiteTable
+from relaxir.backends.llvm.library import Library
+from relaxir.backends.llvm.memory import HugeMemory
+from relaxir.backends.llvm.target import Target
+from relaxir.ir.expr import Constant
+from relaxir.ir.module import IRModule
+from relaxir.tir import PrimFunc
+
+ALIGNMENT = 64  # of each constant: one cache line
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How code is generated.
+
+    Attributes:
+        target: machine compiled for.
+        jobs: compile processes.
+        cache: object cache, or None.
+        progress: called with (done, total) as objects are finished.
+        group: how many kernels share one LLVM module.
+    """
+
+    target: Target = field(default_factory=lambda: Target.parse("native"))
+    jobs: int = 2
+    cache: ObjectCache | None = None
+    progress: Callable[[int, int], None] | None = None
+    group: int = 8
+
+
+def place_constants(constants: Sequence[Constant]) -> tuple[tuple[int, ...], int]:
+    """Offset of each constant in the weights' segment, and the size of it."""
+    offsets: list[int] = []
+    end = 0
+    for c in constants:
+        offsets.append(end)
+        end += -(-max(c.data.nbytes, 1) // ALIGNMENT) * ALIGNMENT
+    return tuple(offsets), end
+
+
+def fill_weights(constants: Sequence[Constant], offsets: Sequence[int], size: int) -> HugeMemory | None:
+    """The weights' segment in aligned memory; None when there are no constants."""
+    if not constants:
+        return None
+    memory = HugeMemory(size)
+    for c, offset in zip(constants, offsets, strict=True):
+        if c.data.nbytes:
+            target = np.frombuffer(memory.view, np.uint8, c.data.nbytes, offset)
+            target[:] = np.ascontiguousarray(c.data).reshape(-1).view(np.uint8)
+    return memory
+
+
+def groups(kernels: Mapping[str, PrimFunc], size: int) -> list[dict[str, PrimFunc]]:
+    """Kernels in the order of their names, ``size`` to a module: texts do not depend on the order of the passes' tables."""
+    names = sorted(kernels)
+    return [{n: kernels[n] for n in names[i : i + size]} for i in range(0, len(names), size)]
+
+
+def build(module: IRModule, options: BuildOptions, metadata: Callable[[SiteTable], str]) -> Library:
+    """Generate code for a module whose functions are all tensor programs.
+
+    Args:
+        module: kernels and host programs; the attributes ``constants`` and ``entries`` as `LowerHost` leaves them.
+        options: target, processes, cache.
+        metadata: text for ``rx_metadata``, made after all run-time messages are known.
+
+    Raises:
+        InternalCompilerError: LLVM refused generated code.
+    """
+    programs: dict[str, Any] = module.prim_funcs()
+    hosts = {n: f for n, f in programs.items() if f.is_host}
+    kernels = {n: f for n, f in programs.items() if not f.is_host}
+    constants: tuple[Constant, ...] = tuple(module.attrs.get("constants", ()))  # type: ignore[arg-type]  # set by LowerHost
+    offsets, size = place_constants(constants)
+    sites = SiteTable()
+    texts = [emit_module(g, options.target, sites) for g in groups(kernels, options.group)]
+    texts.append(emit_module(hosts, options.target, sites, constants=offsets, kernels=kernels))
+    entries = tuple(hosts)
+    functions = [HostFunction(n, len(hosts[n].inputs), hosts[n].outputs) for n in entries]
+    return Library.from_texts(
+        texts,
+        options.target,
+        functions=functions,
+        sites=sites.sites,
+        metadata_json=metadata(sites),
+        weights=fill_weights(constants, offsets, size),
+        jobs=options.jobs,
+        cache=options.cache,
+        progress=options.progress,
+    )

@@ -1,0 +1,425 @@
+"""The thread pool of a generated library, as LLVM IR.
+
+Protocol (invariants):
+
+1. ``rx_job`` is one word, ``epoch(32) | chunks(16) | next(16)``. Publishing a region stores a new word; a chunk is claimed by compare-and-swap of
+   ``next``. A successful claim proves that the region of that word was still open, so ``rx_fn`` and ``rx_arg``, read before it, belong to it.
+2. A region ends when all its *chunks* are finished (``rx_done``), never by waiting for a thread that has not started.
+3. ``rx_busy`` admits one region at a time. Whoever finds it taken (a nested or a concurrent caller) runs its chunks itself, as worker 0.
+4. A waiting worker spins, then sleeps on the upper half of ``rx_job``; it counts itself in ``rx_sleepers`` *before* it looks at the word for
+   the last time, and a publisher looks at ``rx_sleepers`` *after* it stored the word (both sequentially consistent): no wake-up is lost.
+5. After ``fork`` the child has no workers: its handler empties the pool and raises ``rx_generation``, which frees every spin lock that a vanished
+   thread held. Threads start again at the next region.
+6. ``.fini_array`` stops and joins the workers and withdraws the fork handler, so the library can be closed.
+"""
+
+from string import Template
+from typing import Final
+
+from relaxir.backends.llvm.target import Target
+
+MAX_THREADS: Final = 64
+"""Worker numbers are below this, the caller's 0 included."""
+MAX_CHUNKS: Final = 65535
+"""A region of more chunks runs serially."""
+
+_PAUSE: Final = {
+    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+    "aarch64": ("declare void @llvm.aarch64.hint(i32 immarg)", "call void @llvm.aarch64.hint(i32 1)"),
+    "riscv64": ("", "fence seq_cst"),
+}
+_FUTEX: Final = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
+
+
+def pool_text(target: Target, spin: int = 2000) -> str:
+    """Return the pool for ``target``; a waiting thread executes ``spin`` pauses before it sleeps.
+
+    Raises:
+        ValueError: no Linux threads on this architecture.
+    """
+    if target.arch not in _PAUSE:
+        raise ValueError(f"no thread pool for {target.arch}")
+    declare, call = _PAUSE[target.arch]
+    return _POOL.substitute(
+        PAUSE_DECL=declare, PAUSE=call, FUTEX=_FUTEX[target.arch], SPIN=spin, MAX=MAX_THREADS, CHUNKS=MAX_CHUNKS - 1
+    )
+
+
+_POOL: Final = Template("""\
+@rx_job = internal global { i64, [56 x i8] } zeroinitializer, align 64
+@rx_done = internal global { i64, [56 x i8] } zeroinitializer, align 64
+@rx_fn = internal global { ptr, [56 x i8] } zeroinitializer, align 64
+@rx_arg = internal global ptr null
+@rx_sleepers = internal global { i32, [60 x i8] } zeroinitializer, align 64
+@rx_busy = internal global { i32, [60 x i8] } zeroinitializer, align 64
+@rx_want = internal global i32 0, align 4
+@rx_default = internal global i32 0, align 4
+@rx_started = internal global i32 0, align 4
+@rx_created = internal global i64 0
+@rx_stop = internal global i32 0, align 4
+@rx_registered = internal global i32 0, align 4
+@rx_generation = internal global i32 1, align 4
+@rx_handles = internal global [$MAX x i64] zeroinitializer
+@rx_dso = internal global i64 0
+@rx_env_name = private unnamed_addr constant [20 x i8] c"RELAXIR_NUM_THREADS\\00"
+@rx_fini_entry = internal constant ptr @rx_fini, section ".fini_array"
+@llvm.used = appending global [1 x ptr] [ptr @rx_fini_entry], section "llvm.metadata"
+$PAUSE_DECL
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_join(i64, ptr)
+declare i32 @pthread_sigmask(i32, ptr, ptr)
+declare i64 @syscall(i64, ...)
+declare i32 @sched_yield()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare ptr @getenv(ptr)
+declare i64 @strtol(ptr, ptr, i32)
+declare i32 @__register_atfork(ptr, ptr, ptr, ptr)
+declare void @__cxa_finalize(ptr)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare i64 @llvm.ctpop.i64(i64)
+
+; ---- spin locks: 0 free, the generation held; a lock of an older generation belonged to a thread lost in fork
+define internal void @rx_lock(ptr %lock) nounwind {
+entry:
+  %generation = load atomic i32, ptr @rx_generation monotonic, align 4
+  br label %look
+look:
+  %k = phi i32 [ 0, %entry ], [ %k1, %wait ], [ 0, %yield ]
+  %value = load atomic i32, ptr %lock monotonic, align 4
+  %held = icmp eq i32 %value, %generation
+  br i1 %held, label %wait, label %take
+take:
+  %swap = cmpxchg ptr %lock, i32 %value, i32 %generation acquire monotonic
+  %won = extractvalue { i32, i1 } %swap, 1
+  br i1 %won, label %done, label %wait
+wait:
+  $PAUSE
+  %k1 = add i32 %k, 1
+  %long = icmp ugt i32 %k1, 200
+  br i1 %long, label %yield, label %look
+yield:
+  %ignored = call i32 @sched_yield()
+  br label %look
+done:
+  ret void
+}
+define internal void @rx_unlock(ptr %lock) nounwind {
+  store atomic i32 0, ptr %lock release, align 4
+  ret void
+}
+
+; ---- number of threads
+define internal i32 @rx_count_cpus() nounwind {
+entry:
+  %mask = alloca [128 x i64], align 16
+  %text = call ptr @getenv(ptr @rx_env_name)
+  %unset = icmp eq ptr %text, null
+  br i1 %unset, label %affinity, label %env
+env:
+  %value = call i64 @strtol(ptr %text, ptr null, i32 10)
+  %valid = icmp sgt i64 %value, 0
+  br i1 %valid, label %done, label %affinity
+affinity:
+  call void @llvm.memset.p0.i64(ptr align 16 %mask, i8 0, i64 1024, i1 false)
+  %rc = call i32 @sched_getaffinity(i32 0, i64 1024, ptr %mask)
+  br label %count
+count:
+  %i = phi i64 [ 0, %affinity ], [ %i1, %count ]
+  %sum = phi i64 [ 0, %affinity ], [ %sum1, %count ]
+  %word_p = getelementptr i64, ptr %mask, i64 %i
+  %word = load i64, ptr %word_p
+  %bits = call i64 @llvm.ctpop.i64(i64 %word)
+  %sum1 = add i64 %sum, %bits
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i1, 128
+  br i1 %more, label %count, label %done
+done:
+  %n = phi i64 [ %value, %env ], [ %sum1, %count ]
+  %none = icmp slt i64 %n, 1
+  %n1 = select i1 %none, i64 1, i64 %n
+  %over = icmp sgt i64 %n1, $MAX
+  %n2 = select i1 %over, i64 $MAX, i64 %n1
+  %result = trunc i64 %n2 to i32
+  ret i32 %result
+}
+define i32 @rx_threads() nounwind {
+entry:
+  %want = load atomic i32, ptr @rx_want monotonic, align 4
+  %set = icmp ne i32 %want, 0
+  br i1 %set, label %given, label %usual
+given:
+  ret i32 %want
+usual:
+  %known = load atomic i32, ptr @rx_default monotonic, align 4
+  %have = icmp ne i32 %known, 0
+  br i1 %have, label %old, label %ask
+old:
+  ret i32 %known
+ask:
+  %n = call i32 @rx_count_cpus()
+  store atomic i32 %n, ptr @rx_default monotonic, align 4
+  ret i32 %n
+}
+define void @rx_set_threads(i64 %n) nounwind {
+  %negative = icmp slt i64 %n, 0
+  %low = select i1 %negative, i64 0, i64 %n
+  %over = icmp sgt i64 %low, $MAX
+  %high = select i1 %over, i64 $MAX, i64 %low
+  %want = trunc i64 %high to i32
+  store atomic i32 %want, ptr @rx_want monotonic, align 4
+  ret void
+}
+
+; ---- claim and run chunks of the regions seen, starting from the word %first; returns the last epoch seen
+define internal i64 @rx_claim(i64 %first, i64 %id) nounwind {
+entry:
+  br label %region
+region:
+  %w0 = phi i64 [ %first, %entry ], [ %now, %next ]
+  %epoch = lshr i64 %w0, 32
+  %fn = load atomic ptr, ptr @rx_fn monotonic, align 8
+  %arg = load atomic ptr, ptr @rx_arg monotonic, align 8
+  %shifted = lshr i64 %w0, 16
+  %chunks = and i64 %shifted, 65535
+  br label %claim
+claim:
+  %w = phi i64 [ %w0, %region ], [ %now, %next ]
+  %chunk = and i64 %w, 65535
+  %open = icmp ult i64 %chunk, %chunks
+  br i1 %open, label %try, label %done
+try:
+  %w1 = add i64 %w, 1
+  %swap = cmpxchg ptr @rx_job, i64 %w, i64 %w1 acq_rel acquire
+  %old = extractvalue { i64, i1 } %swap, 0
+  %won = extractvalue { i64, i1 } %swap, 1
+  br i1 %won, label %run, label %next
+run:
+  call void %fn(ptr %arg, i64 %chunk, i64 %chunks, i64 %id)
+  %ignored = atomicrmw add ptr @rx_done, i64 1 release
+  %after = load atomic i64, ptr @rx_job acquire, align 8
+  br label %next
+next:
+  %now = phi i64 [ %old, %try ], [ %after, %run ]
+  %now_epoch = lshr i64 %now, 32
+  %same = icmp eq i64 %now_epoch, %epoch
+  br i1 %same, label %claim, label %region
+done:
+  ret i64 %epoch
+}
+
+define internal ptr @rx_worker(ptr %argument) nounwind {
+entry:
+  %id = ptrtoint ptr %argument to i64
+  br label %outer
+outer:
+  %last = phi i64 [ 0, %entry ], [ %seen, %work ]
+  br label %spin
+spin:
+  %i = phi i32 [ 0, %outer ], [ %i1, %again ]
+  %word = load atomic i64, ptr @rx_job acquire, align 8
+  %epoch = lshr i64 %word, 32
+  %new = icmp ne i64 %epoch, %last
+  br i1 %new, label %go, label %again
+again:
+  $PAUSE
+  %i1 = add i32 %i, 1
+  %long = icmp ugt i32 %i1, $SPIN
+  br i1 %long, label %sleep, label %spin
+sleep:
+  %s0 = atomicrmw add ptr @rx_sleepers, i32 1 seq_cst
+  br label %check
+check:
+  %word2 = load atomic i64, ptr @rx_job seq_cst, align 8
+  %epoch2 = lshr i64 %word2, 32
+  %new2 = icmp ne i64 %epoch2, %last
+  br i1 %new2, label %awake, label %wait
+wait:
+  %expected = trunc i64 %last to i32
+  %r = call i64 (i64, ...) @syscall(i64 $FUTEX, ptr getelementptr (i8, ptr @rx_job, i64 4), i32 128, i32 %expected, ptr null, ptr null, i32 0)
+  br label %check
+awake:
+  %s1 = atomicrmw sub ptr @rx_sleepers, i32 1 seq_cst
+  br label %go
+go:
+  %found = phi i64 [ %word, %spin ], [ %word2, %awake ]
+  %stop = load atomic i32, ptr @rx_stop acquire, align 4
+  %leave = icmp ne i32 %stop, 0
+  br i1 %leave, label %exit, label %work
+work:
+  %seen = call i64 @rx_claim(i64 %found, i64 %id)
+  br label %outer
+exit:
+  ret ptr null
+}
+
+; ---- publish a region of %chunks chunks and wake up to %wake sleepers; returns the word
+define internal i64 @rx_publish(i64 %chunks, i32 %wake) nounwind {
+entry:
+  store atomic i64 0, ptr @rx_done monotonic, align 8
+  %old = load atomic i64, ptr @rx_job monotonic, align 8
+  %epoch = lshr i64 %old, 32
+  %epoch1 = add i64 %epoch, 1
+  %high = shl i64 %epoch1, 32
+  %middle = shl i64 %chunks, 16
+  %word = or i64 %high, %middle
+  store atomic i64 %word, ptr @rx_job seq_cst, align 8
+  %sleepers = load atomic i32, ptr @rx_sleepers seq_cst, align 4
+  %any = icmp sgt i32 %sleepers, 0
+  br i1 %any, label %wake_up, label %done
+wake_up:
+  %r = call i64 (i64, ...) @syscall(i64 $FUTEX, ptr getelementptr (i8, ptr @rx_job, i64 4), i32 129, i32 %wake, ptr null, ptr null, i32 0)
+  br label %done
+done:
+  ret i64 %word
+}
+
+; ---- start and stop; both only while holding rx_busy
+define internal void @rx_pool_stop() nounwind {
+entry:
+  %n = load i64, ptr @rx_created
+  %none = icmp eq i64 %n, 0
+  br i1 %none, label %clear, label %stop
+stop:
+  store atomic i32 1, ptr @rx_stop release, align 4
+  %word = call i64 @rx_publish(i64 0, i32 2147483647)
+  br label %join
+join:
+  %i = phi i64 [ 0, %stop ], [ %i1, %join ]
+  %handle_p = getelementptr i64, ptr @rx_handles, i64 %i
+  %handle = load i64, ptr %handle_p
+  %rc = call i32 @pthread_join(i64 %handle, ptr null)
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i1, %n
+  br i1 %more, label %join, label %clear
+clear:
+  store i64 0, ptr @rx_created
+  store i32 0, ptr @rx_started
+  store atomic i32 0, ptr @rx_stop release, align 4
+  ret void
+}
+define internal void @rx_pool_start(i32 %threads) nounwind {
+entry:
+  %all = alloca [16 x i64], align 16
+  %saved = alloca [16 x i64], align 16
+  call void @rx_pool_stop()
+  call void @rx_register()
+  store i32 %threads, ptr @rx_started
+  call void @llvm.memset.p0.i64(ptr align 16 %all, i8 -1, i64 128, i1 false)
+  call void @llvm.memset.p0.i64(ptr align 16 %saved, i8 0, i64 128, i1 false)
+  %m0 = call i32 @pthread_sigmask(i32 2, ptr %all, ptr %saved)
+  %n = zext i32 %threads to i64
+  br label %head
+head:
+  %id = phi i64 [ 1, %entry ], [ %id1, %made ]
+  %more = icmp ult i64 %id, %n
+  br i1 %more, label %make, label %done
+make:
+  %slot = sub i64 %id, 1
+  %handle_p = getelementptr i64, ptr @rx_handles, i64 %slot
+  %argument = inttoptr i64 %id to ptr
+  %rc = call i32 @pthread_create(ptr %handle_p, ptr null, ptr @rx_worker, ptr %argument)
+  %ok = icmp eq i32 %rc, 0
+  br i1 %ok, label %made, label %done
+made:
+  store i64 %id, ptr @rx_created
+  %id1 = add i64 %id, 1
+  br label %head
+done:
+  %m1 = call i32 @pthread_sigmask(i32 2, ptr %saved, ptr null)
+  ret void
+}
+
+; ---- fork and unloading
+define internal void @rx_register() nounwind {
+entry:
+  %old = atomicrmw xchg ptr @rx_registered, i32 1 acq_rel
+  %first = icmp eq i32 %old, 0
+  br i1 %first, label %register, label %done
+register:
+  %rc = call i32 @__register_atfork(ptr null, ptr null, ptr @rx_fork_child, ptr @rx_dso)
+  br label %done
+done:
+  ret void
+}
+define internal void @rx_fork_child() nounwind {
+  store i64 0, ptr @rx_created
+  store i32 0, ptr @rx_started
+  store atomic i32 0, ptr @rx_stop monotonic, align 4
+  store atomic i32 0, ptr @rx_sleepers monotonic, align 4
+  store atomic i64 0, ptr @rx_done monotonic, align 8
+  store atomic i64 0, ptr @rx_job monotonic, align 8
+  store atomic i32 0, ptr @rx_busy monotonic, align 4
+  %old = atomicrmw add ptr @rx_generation, i32 1 seq_cst
+  ret void
+}
+define internal void @rx_fini() nounwind {
+entry:
+  %swap = cmpxchg ptr @rx_busy, i32 0, i32 1 acq_rel monotonic
+  %won = extractvalue { i32, i1 } %swap, 1
+  br i1 %won, label %stop, label %done
+stop:
+  call void @rx_pool_stop()
+  br label %done
+done:
+  call void @__cxa_finalize(ptr @rx_dso)
+  ret void
+}
+
+; ---- run body(arg, chunk, chunks, worker) for every chunk
+define void @rx_parallel(ptr %ctx, ptr %body, ptr %arg, i64 %chunks) nounwind {
+entry:
+  %below = sub i64 %chunks, 2
+  %fits = icmp ult i64 %below, ${CHUNKS}
+  br i1 %fits, label %count, label %serial
+count:
+  %threads = call i32 @rx_threads()
+  %many = icmp sgt i32 %threads, 1
+  br i1 %many, label %try, label %serial
+try:
+  %swap = cmpxchg ptr @rx_busy, i32 0, i32 1 acquire monotonic
+  %won = extractvalue { i32, i1 } %swap, 1
+  br i1 %won, label %ready, label %serial
+ready:
+  %started = load i32, ptr @rx_started
+  %same = icmp eq i32 %started, %threads
+  br i1 %same, label %go, label %start
+start:
+  call void @rx_pool_start(i32 %threads)
+  br label %go
+go:
+  store atomic ptr %body, ptr @rx_fn monotonic, align 8
+  store atomic ptr %arg, ptr @rx_arg monotonic, align 8
+  %others = trunc i64 %chunks to i32
+  %wake = sub i32 %others, 1
+  %word = call i64 @rx_publish(i64 %chunks, i32 %wake)
+  %epoch = call i64 @rx_claim(i64 %word, i64 0)
+  br label %join
+join:
+  %k = phi i32 [ 0, %go ], [ %k1, %pause ], [ 0, %yield ]
+  %done = load atomic i64, ptr @rx_done acquire, align 8
+  %all = icmp eq i64 %done, %chunks
+  br i1 %all, label %end, label %pause
+pause:
+  $PAUSE
+  %k1 = add i32 %k, 1
+  %long = icmp ugt i32 %k1, $SPIN
+  br i1 %long, label %yield, label %join
+yield:
+  %ignored = call i32 @sched_yield()
+  br label %join
+end:
+  store atomic i32 0, ptr @rx_busy release, align 4
+  ret void
+serial:
+  %some = icmp sgt i64 %chunks, 0
+  br i1 %some, label %loop, label %out
+loop:
+  %i = phi i64 [ 0, %serial ], [ %i1, %loop ]
+  call void %body(ptr %arg, i64 %i, i64 %chunks, i64 0)
+  %i1 = add i64 %i, 1
+  %more = icmp slt i64 %i1, %chunks
+  br i1 %more, label %loop, label %out
+out:
+  ret void
+}
+""")

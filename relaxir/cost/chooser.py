@@ -1,0 +1,91 @@
+"""Choosing a `Config`: the space of choices, the interface of cost models, and the rule of thumb that needs no model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from relaxir.cost.config import Config
+from relaxir.cost.target import TargetInfo
+from relaxir.tir import Block, PrimFunc
+from relaxir.tir.classify import Pattern, classify_block, stages
+
+
+def _contraction_dtype(func: PrimFunc) -> str | None:
+    for s in stages(func.body):
+        if isinstance(s, Block) and classify_block(s) is Pattern.CONTRACTION:
+            return func.results[0].dtype if func.results else "float32"
+    return None
+
+
+def tile_rows(target: TargetInfo, nr: int, dtype: str) -> int:
+    """Rows of a register tile: accumulators, one row of the columns and one broadcast must fit the registers."""
+    vectors = max(1, nr // target.lanes(dtype))
+    return max(1, min(8, (target.registers - 1 - vectors) // vectors))
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSpace:
+    """Every configuration worth trying for a program on a machine.
+
+    Iteration starts with the rule of thumb's choice. Programs without a contraction have one configuration.
+    """
+
+    func: PrimFunc
+    target: TargetInfo
+
+    def __iter__(self) -> Iterator[Config]:
+        best = RuleChooser().choose(self.func, self.target)
+        yield best
+        dtype = _contraction_dtype(self.func)
+        if dtype is None:
+            return
+        lanes = self.target.lanes(dtype)
+        for nr in (lanes, 2 * lanes, 3 * lanes, 4 * lanes):
+            most = tile_rows(self.target, nr, dtype)
+            for mr in sorted({most, max(1, most - 1), max(1, most // 2)}, reverse=True):
+                for unroll in (4, 2):
+                    config = replace(best, mr=mr, nr=nr, unroll=unroll)
+                    if config != best:
+                        yield config
+
+
+class CostModel(Protocol):
+    """Predicts how long a program takes under a configuration; only the order of the values matters."""
+
+    def cost(self, func: PrimFunc, target: TargetInfo, config: Config) -> float:
+        """Predicted time of one call, in any unit."""
+        ...
+
+
+class Chooser(Protocol):
+    """Picks the configuration of a program."""
+
+    def choose(self, func: PrimFunc, target: TargetInfo) -> Config:
+        """The configuration to schedule ``func`` with."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RuleChooser:
+    """Chooses by the numbers of the machine alone: two vectors of columns and as many rows as the registers hold."""
+
+    def choose(self, func: PrimFunc, target: TargetInfo) -> Config:
+        """The configuration to schedule ``func`` with."""
+        dtype = _contraction_dtype(func)
+        if dtype is None:
+            return Config()
+        nr = max(2 * target.lanes(dtype), min(16, 4 * target.lanes(dtype)))
+        return Config(mr=tile_rows(target, nr, dtype), nr=nr)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChooser:
+    """Chooses the configuration of the space with the least predicted cost."""
+
+    model: CostModel
+
+    def choose(self, func: PrimFunc, target: TargetInfo) -> Config:
+        """The configuration to schedule ``func`` with."""
+        return min(ConfigSpace(func, target), key=lambda config: self.model.cost(func, target, config))

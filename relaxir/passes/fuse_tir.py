@@ -1,0 +1,220 @@
+"""Merge the programs of a primitive function into one, inlining what is computed point by point.
+
+Before:
+    def fused_exp_add(a0, a1, sizes):          # primitive=True
+        lv0 = R.call_tir(Module.exp, (a0,), ...)
+        lv1 = R.call_tir(Module.add, (lv0, a1), ...)
+        return lv1
+After:
+    @T.prim_func
+    def fused_exp_add(a0, a1, lv1):
+        with T.block("add", i0=n, i1=4):
+            lv1[i0, i1] = T.exp(a0[i0, i1]) + a1[i0, i1]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import ClassVar, Final
+
+from relaxir.ir.expr import Bind, Binding, CallTIR, Expr, FuncCall, Function, Var
+from relaxir.ir.module import AnyFunc, IRModule
+from relaxir.ir.rewrite import Rewriter
+from relaxir.ir.types import TensorType, TupleType
+from relaxir.passes.base import Level, Pass, PassContext
+from relaxir.sym import substitute
+from relaxir.tir import Alloc, AxisKind, Block, Buffer, Call, Load, PrimFunc, Seq, Stmt, Store
+from relaxir.tir import Expr as TExpr
+from relaxir.tir.printer import prim_func_text
+from relaxir.tir.visit import all_exprs, free_dims_of, map_stmt, stores_of, substitute_vars, walk, walk_expr
+
+COSTLY_INTRINSICS: Final = frozenset(
+    {"exp", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "tanh", "erf", "sigmoid", "sinh", "cosh"}
+)
+
+
+def merge(func: Function, programs: dict[str, PrimFunc]) -> PrimFunc:
+    """One program for a primitive function."""
+    buffers: dict[Expr, Buffer] = {}
+    inputs = tuple(_buffer(p) for p in func.params if isinstance(p.type, TensorType))
+    for p, b in zip((p for p in func.params if isinstance(p.type, TensorType)), inputs, strict=True):
+        buffers[p] = b
+    stmts: list[Stmt] = []
+    temps: list[Buffer] = []
+    outputs: tuple[Buffer, ...] = ()
+    names: list[str] = []
+    for binding in func.body.bindings:
+        assert isinstance(binding, Bind) and isinstance(binding.value, CallTIR)
+        program = programs[binding.value.callee]
+        outs = _results(binding.var)
+        if binding.var is func.body.result:
+            outputs = outs
+        else:
+            temps.extend(outs)
+            buffers[binding.var] = outs[0]
+        args = tuple(buffers[a] for a in binding.value.args if isinstance(a.type, TensorType))
+        body, own = _instantiate(program, binding.value, (*args, *outs))
+        stmts.extend(body)
+        temps.extend(own)
+        names.append(str(program.attrs.get("op", binding.value.callee)))
+    stmts, temps = inline(stmts, temps)
+    body_stmt: Stmt = stmts[0] if len(stmts) == 1 else Seq(tuple(stmts))
+    for t in reversed(temps):
+        body_stmt = Alloc(t, body_stmt)
+    params = inputs + outputs
+    dims = free_dims_of(params, body_stmt)
+    attrs = MappingProxyType({"op": "_".join(names)})
+    return PrimFunc(params, body_stmt, dims, len(outputs), 0, attrs, func.span)
+
+
+def _buffer(var: Var) -> Buffer:
+    assert isinstance(var.type, TensorType)
+    return Buffer(var.name, var.type.shape, var.type.dtype)
+
+
+def _results(var: Var) -> tuple[Buffer, ...]:
+    if isinstance(var.type, TupleType):
+        fields = tuple(Var(f"{var.name}_{i}", f) for i, f in enumerate(var.type.fields))
+        return tuple(_buffer(f) for f in fields)
+    return (_buffer(var),)
+
+
+def _instantiate(program: PrimFunc, call: CallTIR, args: tuple[Buffer, ...]) -> tuple[list[Stmt], list[Buffer]]:
+    """A program's statements over the caller's buffers and dims; its own temporaries apart."""
+    values = dict(zip(program.dims, call.dims, strict=True))
+    known: dict[Buffer, Buffer] = dict(zip(program.params, args, strict=True))
+
+    def buffer(b: Buffer) -> Buffer:
+        if b not in known:
+            known[b] = replace(b, shape=tuple(substitute(d, values) for d in b.shape))
+        return known[b]
+
+    body = map_stmt(program.body, on_buffer=buffer, on_dim=lambda d: substitute(d, values))
+    temps: list[Buffer] = []
+    while isinstance(body, Alloc):
+        temps.append(body.buffer)
+        body = body.body
+    return list(body.stmts) if isinstance(body, Seq) else [body], temps
+
+
+def inline(stmts: list[Stmt], temps: list[Buffer]) -> tuple[list[Stmt], list[Buffer]]:
+    """Replace loads of temporaries by the expression that computes the element, where that does not repeat costly work."""
+    position = 0
+    while position < len(stmts):
+        producer = stmts[position]
+        target = definition(producer)
+        if target is None or target.buffer not in temps or not _pays(producer, target, stmts[position + 1 :]):
+            position += 1
+            continue
+        others = stmts[:position] + stmts[position + 1 :]
+        if any(s.buffer is target.buffer for o in others for s in stores_of(o)):
+            position += 1
+            continue
+        stmts = stmts[:position] + [_substitute(s, target) for s in stmts[position + 1 :]]
+        temps = [t for t in temps if t is not target.buffer]
+    return stmts, temps
+
+
+def definition(stmt: Stmt) -> Store | None:
+    """The store of a stage that defines each element of a buffer by one expression, else None."""
+    if not isinstance(stmt, Block) or stmt.init is not None or not isinstance(stmt.body, Store):
+        return None
+    point = tuple(a.var for a in stmt.axes)
+    plain = stmt.body.combine is None and stmt.body.indices == point
+    whole = tuple(a.extent for a in stmt.axes) == stmt.body.buffer.shape
+    return stmt.body if plain and whole and all(a.kind is AxisKind.SPATIAL for a in stmt.axes) else None
+
+
+def _pays(producer: Stmt, target: Store, later: Sequence[Stmt]) -> bool:
+    loads = [(s, e) for s in later for e in all_exprs(s) if isinstance(e, Load) and e.buffer is target.buffer]
+    costly = any(isinstance(e, Call) and e.fn.value in COSTLY_INTRINSICS for e in walk_expr(target.value))
+    if not costly:
+        return True
+    if len({id(s) for s, _ in loads}) > 1:
+        return False
+    return all(_own_point(s, e) for s, e in loads)
+
+
+def _own_point(stmt: Stmt, load: Load) -> bool:
+    """Whether a stage evaluates a load once per element of the loaded buffer."""
+    blocks = [s for s in walk(stmt) if isinstance(s, Block)]
+    return len(blocks) == 1 and tuple(a.var for a in blocks[0].axes) == load.indices
+
+
+def _substitute(stmt: Stmt, target: Store) -> Stmt:
+    axes = target.indices
+
+    def swap(e: TExpr) -> TExpr:
+        if isinstance(e, Load) and e.buffer is target.buffer:
+            return substitute_vars(target.value, dict(zip(axes, e.indices, strict=True)))  # type: ignore[arg-type]  # axes are variables
+        return e
+
+    return map_stmt(stmt, on_expr=swap)
+
+
+class _Replacer(Rewriter):
+    """Turns calls of primitive functions into call_tir."""
+
+    def __init__(self, made: dict[str, tuple[str, PrimFunc]]) -> None:
+        super().__init__()
+        self.made = made
+
+    def expr(self, expr: Expr) -> Expr:
+        out = super().expr(expr)
+        if isinstance(out, FuncCall) and out.callee in self.made:
+            name, program = self.made[out.callee]
+            args = tuple(a for a in out.args if isinstance(a.type, TensorType))
+            return CallTIR(name, args, program.dims, out.type, out.span)
+        return out
+
+    def binding(self, binding: Binding) -> tuple[Binding, ...]:
+        return tuple(super().binding(binding))
+
+
+@dataclass(frozen=True)
+class FuseTIR(Pass):
+    """Make each primitive function one tensor program; equal programs are kept once, unused ones dropped."""
+
+    name: ClassVar[str] = "FuseTIR"
+    requires: ClassVar[Level] = Level.LEGAL
+
+    def run(self, module: IRModule, ctx: PassContext) -> IRModule:
+        """Merge, share, replace calls, drop what is no longer called."""
+        programs = module.prim_funcs()
+        made: dict[str, tuple[str, PrimFunc]] = {}
+        by_text: dict[str, tuple[str, PrimFunc]] = {}
+        for name, func in module.graph_functions().items():
+            if func.attrs.get("primitive"):
+                program = merge(func, programs)
+                made[name] = by_text.setdefault(prim_func_text("_", program), (name, program))
+        rewriter = _Replacer(made)
+        graph = {n: rewriter.function(f) for n, f in module.graph_functions().items() if n not in made}
+        changes: dict[str, AnyFunc | None] = dict.fromkeys(made)
+        changes.update(dict(made.values()))
+        out = module.with_functions({**graph, **changes})
+        return drop_unused(out)
+
+
+def drop_unused(module: IRModule) -> IRModule:
+    """Remove tensor programs that no function calls (those written by hand and never called included)."""
+    called = {e.callee for f in module.graph_functions().values() for e in called_programs(f)}
+    unused: dict[str, AnyFunc | None] = {
+        n: None for n, f in module.prim_funcs().items() if n not in called and not f.is_host and "public" not in f.attrs
+    }
+    return module.with_functions(unused) if unused and called else module
+
+
+def called_programs(func: Function) -> list[CallTIR]:
+    """Every call of a tensor program in a function, branches included."""
+    found: list[CallTIR] = []
+
+    class Collect(Rewriter):
+        def expr(self, expr: Expr) -> Expr:
+            if isinstance(expr, CallTIR):
+                found.append(expr)
+            return super().expr(expr)
+
+    Collect().function(func)
+    return found

@@ -1,0 +1,166 @@
+"""Placing tensors of symbolic sizes in one frame: exact for every shape, good at representative ones.
+
+A best-fit layout at representative sizes decides, for each two tensors alive together, which lies below. The offset of a
+tensor is then the maximum of the ends of those below it: no two overlap at any size, since the order is kept at all sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from relaxir.passes.liveness import Lifetime
+from relaxir.support.dtypes import info
+from relaxir.sym import Dim, DimLike, Facts, Proof, add, ceildiv, evaluate, free_dims, max_, mul, product
+
+ALIGNMENT = 64  # bytes: one cache line, and the widest vector
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Offsets in bytes by position in the input, and the size of the whole frame."""
+
+    offsets: tuple[DimLike, ...]
+    size: DimLike
+
+
+def byte_size(shape: Sequence[DimLike], dtype: str, facts: Facts) -> DimLike:
+    """Size of a buffer in bytes, rounded up to the alignment."""
+    size = facts.simplify(mul(product(shape), info(dtype).bytes))
+    if facts.divides(ALIGNMENT, size) is Proof.PROVED:
+        return size
+    return mul(ceildiv(size, ALIGNMENT), ALIGNMENT)
+
+
+def representative_sizes(dims: Sequence[Dim]) -> tuple[dict[str, int], ...]:
+    """Values of the symbols at which layouts are compared: small, medium, large, all within the declared ranges."""
+
+    def fit(d: Dim, value: int) -> int:
+        value = max(value, d.min, 1)
+        value = value if d.max is None else min(value, d.max)
+        return max(value // d.multiple_of, 1) * d.multiple_of
+
+    first = {d.name: fit(d, 2 + i) for i, d in enumerate(dims)}
+    middle = {d.name: fit(d, 8 if i % 2 == 0 else 64) for i, d in enumerate(dims)}
+    swapped = {d.name: fit(d, 64 if i % 2 == 0 else 8) for i, d in enumerate(dims)}
+    large = {d.name: fit(d, 128) for d in dims}
+    return first, middle, swapped, large
+
+
+def place(lives: Sequence[Lifetime], sizes: Sequence[DimLike], facts: Facts) -> Placement:
+    """Offsets of all tensors and the size of the frame."""
+    if not lives:
+        return Placement((), 0)
+    dims = tuple(sorted({s for size in sizes for s in free_dims(size)}, key=lambda d: d.name))
+    worlds = representative_sizes(dims)
+    best: tuple[float, list[list[int]]] | None = None
+    for world in worlds:
+        at = [evaluate(s, world) for s in sizes]
+        for order in _orders(lives, at):
+            below = _below(lives, at, _best_fit(lives, at, order))
+            score = sum(
+                _peak(lives, [evaluate(s, w) for s in sizes], below) / _live_bound(lives, sizes, w) for w in worlds
+            )
+            if best is None or score < best[0] - 1e-9:
+                best = (score, below)
+    assert best is not None
+    return _symbolic(sizes, best[1], worlds, facts)
+
+
+def _orders(lives: Sequence[Lifetime], at: Sequence[int]) -> tuple[list[int], ...]:
+    numbers = list(range(len(lives)))
+    by_size = sorted(numbers, key=lambda i: (-at[i], lives[i].first))
+    by_area = sorted(numbers, key=lambda i: (-at[i] * (lives[i].last - lives[i].first + 1), lives[i].first))
+    return by_size, by_area, numbers
+
+
+def _best_fit(lives: Sequence[Lifetime], at: Sequence[int], order: Sequence[int]) -> list[int]:
+    """Offset of each tensor: the smallest gap that fits among the conflicting ones already placed."""
+    offsets = [0] * len(lives)
+    placed: list[int] = []
+    for i in order:
+        busy = sorted((offsets[j], offsets[j] + at[j]) for j in placed if lives[i].meets(lives[j]))
+        end, choice, gap = 0, -1, -1
+        for start, stop in busy:
+            room = start - end
+            if room >= at[i] and (choice < 0 or room < gap):
+                choice, gap = end, room
+            end = max(end, stop)
+        offsets[i] = choice if choice >= 0 else end
+        placed.append(i)
+    return offsets
+
+
+def _below(lives: Sequence[Lifetime], at: Sequence[int], offsets: Sequence[int]) -> list[list[int]]:
+    """For each tensor those alive with it that lie below; empty ones are ordered by their number."""
+    key = [(offsets[i], offsets[i] + at[i], i) for i in range(len(lives))]
+    return [
+        [j for j in range(len(lives)) if j != i and lives[i].meets(lives[j]) and key[j] < key[i]]
+        for i in range(len(lives))
+    ]
+
+
+def _topological(below: Sequence[Sequence[int]]) -> list[int]:
+    order: list[int] = []
+    done: set[int] = set()
+
+    def visit(i: int) -> None:
+        stack = [(i, iter(below[i]))]
+        while stack:
+            node, rest = stack[-1]
+            child = next((c for c in rest if c not in done), None)
+            if child is not None:
+                stack.append((child, iter(below[child])))
+            else:
+                stack.pop()
+                if node not in done:
+                    done.add(node)
+                    order.append(node)
+
+    for i in range(len(below)):
+        if i not in done:
+            visit(i)
+    return order
+
+
+def _peak(lives: Sequence[Lifetime], at: Sequence[int], below: Sequence[Sequence[int]]) -> int:
+    ends = [0] * len(lives)
+    for i in _topological(below):
+        ends[i] = max((ends[j] for j in below[i]), default=0) + at[i]
+    return max(ends)
+
+
+def _live_bound(lives: Sequence[Lifetime], sizes: Sequence[DimLike], world: Mapping[str, int]) -> int:
+    at = [evaluate(s, world) for s in sizes]
+    return max(1, *(sum(at[j] for j, o in enumerate(lives) if o.first <= life.first <= o.last) for life in lives))
+
+
+def _symbolic(
+    sizes: Sequence[DimLike], below: Sequence[Sequence[int]], worlds: Sequence[Mapping[str, int]], facts: Facts
+) -> Placement:
+    starts: list[tuple[DimLike, ...]] = [()] * len(sizes)
+    ends: list[tuple[DimLike, ...]] = [()] * len(sizes)
+    for i in _topological(below):
+        found = dict.fromkeys(e for j in below[i] for e in ends[j])
+        starts[i] = prune(tuple(found), worlds, facts)
+        ends[i] = tuple(dict.fromkeys(facts.simplify(add(s, sizes[i])) for s in starts[i])) or (sizes[i],)
+    total = prune(tuple(dict.fromkeys(e for es in ends for e in es)), worlds, facts)
+    return Placement(tuple(_maximum(s) for s in starts), _maximum(total))
+
+
+def _maximum(candidates: Sequence[DimLike]) -> DimLike:
+    return max_(*candidates) if len(candidates) > 1 else (candidates[0] if candidates else 0)
+
+
+def prune(candidates: Sequence[DimLike], worlds: Sequence[Mapping[str, int]], facts: Facts) -> tuple[DimLike, ...]:
+    """Drop candidates that another one provably reaches at every size; values at sample sizes spare most proofs."""
+    values = {c: tuple(evaluate(c, w) for w in worlds) for c in candidates}
+    kept: list[DimLike] = []
+    for c in sorted(candidates, key=lambda c: (tuple(-v for v in values[c]), str(c))):
+        dominated = any(
+            all(a >= b for a, b in zip(values[k], values[c], strict=True)) and facts.prove_le(c, k) is Proof.PROVED
+            for k in kept
+        )
+        if not dominated:
+            kept.append(c)
+    return tuple(kept)

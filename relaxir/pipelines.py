@@ -1,0 +1,66 @@
+"""The compiler on one screen: named tuples of passes, in the order in which they run."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from relaxir.passes import (
+    Canonicalize,
+    ChooseConfig,
+    ClassifyPatterns,
+    CommonSubexpressions,
+    DeadCode,
+    Decompose,
+    DispatchLibrary,
+    FoldConstant,
+    FuseOps,
+    FuseTIR,
+    InsertChecks,
+    LegalizeOps,
+    LiftTransformParams,
+    LowerHost,
+    Pipeline,
+    PlanMemory,
+    Schedule,
+)
+
+GRAPH: Final = (
+    Canonicalize(),  # aliases and identities go
+    FoldConstant(),  # what is known at compile time is computed now, shapes become dimensions
+    Decompose(),  # composite operators become simpler ones
+    FoldConstant(),
+    Canonicalize(),
+    CommonSubexpressions(),
+    InsertChecks(),  # what inference left open becomes a run-time check
+    DeadCode(),
+)
+"""Operators to fewer operators."""
+
+LOWER: Final = (
+    DispatchLibrary(),  # nothing, unless the context names a library
+    LegalizeOps(),  # operators become tensor programs in block form
+    ClassifyPatterns(),  # what each program is, from what it accesses
+    FuseOps(),  # which programs become one kernel
+    FuseTIR(),  # one program each
+    ClassifyPatterns(),
+)
+"""Operators to tensor programs."""
+
+KERNELS: Final = (
+    ChooseConfig(),  # tiles and packed panels
+    LiftTransformParams(),  # weights are packed once, now
+    Schedule(),  # blocks become loops
+)
+"""Tensor programs to loops."""
+
+HOST: Final = (
+    LowerHost(),  # graph functions become host programs
+    PlanMemory(),  # every temporary gets its place
+)
+"""Graph functions to host programs."""
+
+DEFAULT: Final = Pipeline((*GRAPH, *LOWER, *KERNELS, *HOST))
+"""All of it."""
+
+REFERENCE: Final = Pipeline((FoldConstant(), Decompose(), InsertChecks(), LegalizeOps(), LowerHost(), PlanMemory()))
+"""The least that gives a library: no fusion, no schedule, plain loops; slow, and hard to get wrong."""

@@ -1,0 +1,259 @@
+"""Compiled modules in this process: contexts, calls, results that return their memory when dropped."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from relaxir.ir.expr import Array
+from relaxir.ir.types import FuncType
+from relaxir.runtime.arguments import TensorRecords, as_array, match_names
+from relaxir.runtime.signature import Signature, TensorSpec
+from relaxir.support.dtypes import info
+from relaxir.support.errors import (
+    ERRORS,
+    ArgumentError,
+    LoadError,
+    RelaxirError,
+    RuntimeFailure,
+)
+from relaxir.sym import DimLike
+
+
+class NativeLibrary(Protocol):
+    """What the runtime needs of loaded code; the LLVM backend's `LoadedLibrary` is one."""
+
+    cdll: ctypes.CDLL
+
+    def create(self) -> int:
+        """Address of a new context."""
+
+    def last_error(self, context: int) -> str:
+        """Text of the context's latest error."""
+
+
+class _Context:
+    """One native context; destroyed when the last function and result that use it are gone."""
+
+    def __init__(self, library: NativeLibrary) -> None:
+        self.library = library
+        try:
+            self.address = library.create()
+        except RuntimeError as error:
+            raise LoadError(str(error), code="load-features") from error
+        self.free: Callable[[int, int], None] = library.cdll.rx_free
+        self.call: Callable[[int, int, int, int, int, int], int] = library.cdll.rx_call
+
+    def __del__(self) -> None:
+        if getattr(self, "address", 0):
+            self.library.cdll.rx_destroy(self.address)
+
+
+class _Block:
+    """Memory of one result: NumPy arrays keep it as their base, the library gets it back after the last of them."""
+
+    __slots__ = ("__array_interface__", "_address", "_context")
+
+    def __init__(self, context: _Context, address: int, shape: tuple[int, ...], spec: TensorSpec) -> None:
+        self._context = context
+        self._address = address
+        self.__array_interface__ = {
+            "shape": shape,
+            "typestr": info(spec.type.dtype).numpy.str,
+            "data": (address, False),
+            "version": 3,
+        }
+
+    def __del__(self) -> None:
+        self._context.free(self._context.address, self._address)
+
+
+class CompiledFunction:
+    """A function of an `Executable`: call it with arrays, by position or by name."""
+
+    def __init__(
+        self, signature: Signature, index: int, context: _Context, raise_native: Callable[[int, str], None]
+    ) -> None:
+        self._signature = signature
+        self._index = index
+        self._context = context
+        self._raise = raise_native
+        self._call = context.library.cdll.rx_call
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs, in order."""
+        return tuple(i.name for i in self._signature.inputs)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the results, in order."""
+        return tuple(o.name for o in self._signature.outputs)
+
+    @property
+    def signature(self) -> FuncType:
+        """Types of inputs and results."""
+        return self._signature.type
+
+    def __repr__(self) -> str:
+        return f"<compiled {self._signature}>"
+
+    def __call__(self, /, *args: object, **feeds: object) -> Array | tuple[Array, ...]:
+        """Run; one array for one result, else a tuple. Results are the caller's own.
+
+        Raises:
+            ArgumentError: wrong names, count, dtype or rank.
+            RuntimeShapeError: extents that contradict the signature or each other.
+            RuntimeIndexError: an index out of range.
+            RuntimeFailure: memory, division by zero.
+        """
+        results = self._run(args, feeds, ())
+        return results[0] if self._signature.single else results
+
+    def into(self, outputs: Sequence[Array], *args: object, **feeds: object) -> None:
+        """Run with the results written to the caller's arrays, which must have the right dtype and shape.
+
+        Raises:
+            ArgumentError: an output of the wrong dtype or rank, not compact, or read-only.
+        """
+        specs = self._signature.outputs
+        if len(outputs) != len(specs):
+            raise ArgumentError(
+                f"{self._signature.name}: gives {len(specs)} results, got {len(outputs)} arrays for them"
+            )
+        for spec, out in zip(specs, outputs, strict=True):
+            if (
+                not isinstance(out, np.ndarray)
+                or out.dtype != info(spec.type.dtype).numpy
+                or out.ndim != spec.type.rank
+            ):
+                raise ArgumentError(f"{self._signature.name}: output `{spec.name}` must be an array of {spec.type}")
+            if not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable):
+                raise ArgumentError(
+                    f"{self._signature.name}: output `{spec.name}` must be compact, aligned and writable"
+                )
+        self._run(args, feeds, tuple(outputs))
+
+    def donating(self, *names: str) -> Callable[..., Array | tuple[Array, ...]]:
+        """A caller that allows the named inputs' memory to be overwritten.
+
+        Raises:
+            ArgumentError: no input of that name.
+        """
+        for name in names:
+            if name not in self.input_names:
+                raise ArgumentError(f"{self._signature.name}: no argument `{name}` to donate")
+        return self.__call__
+
+    def _run(self, args: Sequence[object], feeds: Mapping[str, object], given: tuple[Array, ...]) -> tuple[Array, ...]:
+        signature = self._signature
+        values = match_names(signature, args, feeds)
+        arrays = [as_array(v, signature.name, s) for v, s in zip(values, signature.inputs, strict=True)]
+        inputs, outputs = TensorRecords(signature.inputs), TensorRecords(signature.outputs)
+        for i, a in enumerate(arrays):
+            inputs.set(i, a)
+        for i, a in enumerate(given):
+            outputs.set(i, a)
+        context = self._owner.context
+        status = context.call(
+            context.address, self._index, inputs.address, len(arrays), outputs.address, len(signature.outputs)
+        )
+        if status:
+            self._owner.raise_native(status, context.library.last_error(context.address))
+        return given or tuple(
+            np.asarray(_Block(context, int(outputs.words[i, 0]), outputs.shape(i, s.type.rank), s))
+            for i, s in enumerate(signature.outputs)
+        )
+
+
+class Executable:
+    """A compiled module: ``exe["main"](x)``.
+
+    Attributes:
+        signatures: interface of each function, by name.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], NativeLibrary],
+        signatures: Sequence[Signature],
+        codes: Mapping[int, str],
+        exporter: Callable[[Path], int] | None = None,
+        memory: Mapping[str, DimLike] | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.signatures = {s.name: s for s in signatures}
+        self._codes = codes
+        self._load = load
+        self._loaded: _Context | None = None
+        self._threads: int | None = None
+        self._exporter = exporter
+        self.memory_formulas = dict(memory or {})
+        self.details = dict(details or {})
+        self._functions = {
+            s.name: CompiledFunction(s, i, self) for i, s in enumerate(signatures)
+        }
+
+    @property
+    def context(self) -> _Context:
+        """The native context; code for another machine is loaded, and refused, at its first use only.
+
+        Raises:
+            LoadError: code that this machine cannot run.
+        """
+        if self._loaded is None:
+            try:
+                self._loaded = _Context(self._load())
+            except OSError as error:
+                raise LoadError(f"the code cannot run here: {error}", code="load-features") from error
+            if self._threads is not None:
+                self._loaded.library.cdll.rx_set_threads(self._threads)
+        return self._loaded
+
+    def __getitem__(self, name: str) -> CompiledFunction:
+        if name not in self._functions:
+            known = ", ".join(f"`{n}`" for n in self._functions)
+            raise ArgumentError(f"no function `{name}`", help=f"the module has {known}")
+        return self._functions[name]
+
+    def __iter__(self) -> Any:
+        return iter(self._functions)
+
+    def export(self, path: str | Path) -> Path:
+        """Write the self-contained library to ``path`` and its C header beside it; returns the path.
+
+        Raises:
+            LoadError: the place cannot be written; nothing is left half-written.
+        """
+        if self._exporter is None:
+            raise ArgumentError("a loaded library is exported already", help="copy the file")
+        target = Path(path)
+        try:
+            self._exporter(target)
+        except OSError as error:
+            raise LoadError(f"cannot write `{target}`: {error.strerror or error}", code="load-path") from error
+        return target
+
+    def trim(self) -> None:
+        """Give all memory kept between calls back to the system."""
+        context = self.context
+        context.library.cdll.rx_trim(context.address)
+
+    def set_threads(self, count: int) -> None:
+        """How many threads later calls may use."""
+        self._threads = count
+        if self._loaded is not None:
+            self._loaded.library.cdll.rx_set_threads(count)
+
+    def raise_native(self, status: int, text: str) -> NoReturn:
+        """Raise the error class of a native status code with the library's own words."""
+        code = self._codes.get(status, "")
+        owner = next((e for e in ERRORS if code in e.CODES), None)
+        if owner is not None:
+            raise owner(text, code=code)
+        failure: type[RelaxirError] = RuntimeFailure
+        raise failure(text)

@@ -1,0 +1,102 @@
+"""What a compiled function takes and gives: names, types, and the same as JSON for exported libraries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from relaxir.ir.expr import Function
+from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type, describe, free_dims_of_type, parse_type
+from relaxir.sym import Dim, dim
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One tensor of a signature."""
+
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A compiled function's interface, tuples flattened.
+
+    ``single`` says that the function gives one tensor, not a tuple of them.
+    """
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    single: bool
+    where: tuple[str, ...] = ()
+
+    @property
+    def type(self) -> FuncType:
+        """As a graph-level type."""
+        fields = tuple(o.type for o in self.outputs)
+        return FuncType(tuple(i.type for i in self.inputs), fields[0] if self.single else TupleType(fields))
+
+    def __str__(self) -> str:
+        ins = ", ".join(f"{i.name}: {describe(i.type)}" for i in self.inputs)
+        outs = ", ".join(f"{o.name}: {describe(o.type)}" for o in self.outputs)
+        return f"{self.name}({ins}) -> ({outs})"
+
+
+def flatten(name: str, t: Type) -> tuple[TensorSpec, ...]:
+    """Tensors of a value: tuple fields are named ``name_0``, ``name_1``, ...; shape values are int64 vectors."""
+    if isinstance(t, TupleType):
+        return tuple(s for i, f in enumerate(t.fields) for s in flatten(f"{name}_{i}", f))
+    if isinstance(t, ShapeType):
+        return (TensorSpec(name, TensorType((len(t.dims),), "int64")),)
+    assert isinstance(t, TensorType)
+    return (TensorSpec(name, t),)
+
+
+def signature_of(name: str, func: Function) -> Signature:
+    """Signature of a graph function; output names come from its attribute ``output_names`` or are ``out0``, ..."""
+    inputs = tuple(s for p in func.params for s in flatten(p.name, p.type))
+    single = not isinstance(func.ret, TupleType)
+    outputs = flatten("out", func.ret) if not single else flatten("out0", func.ret)
+    names = func.attrs.get("output_names")
+    if isinstance(names, tuple) and len(names) == len(outputs):
+        outputs = tuple(TensorSpec(str(n), o.type) for n, o in zip(names, outputs, strict=True))
+    else:
+        outputs = tuple(TensorSpec(f"out{i}", o.type) for i, o in enumerate(outputs))
+    return Signature(name, inputs, outputs, single, tuple(str(r) for r in func.where))
+
+
+def to_json(signatures: Sequence[Signature], extra: Mapping[str, Any]) -> str:
+    """Metadata of a library: signatures with their symbols' ranges, and ``extra`` beside."""
+    functions = []
+    for s in signatures:
+        symbols = {d.name: d for t in (*s.inputs, *s.outputs) for d in free_dims_of_type(t.type)}
+        functions.append(
+            {
+                "name": s.name,
+                "single": s.single,
+                "symbols": {n: [d.min, d.max, d.multiple_of] for n, d in sorted(symbols.items())},
+                "inputs": [[i.name, describe(i.type)] for i in s.inputs],
+                "outputs": [[o.name, describe(o.type)] for o in s.outputs],
+                "where": list(s.where),
+            }
+        )
+    return json.dumps({"functions": functions, **extra}, sort_keys=True)
+
+
+def from_json(text: str) -> tuple[tuple[Signature, ...], Mapping[str, Any]]:
+    """Inverse of `to_json`.
+
+    Raises:
+        ValueError: when the text is not such metadata.
+    """
+    data = json.loads(text)
+    signatures = []
+    for f in data["functions"]:
+        scope: dict[str, Dim] = {n: dim(n, min=r[0], max=r[1], multiple_of=r[2]) for n, r in f["symbols"].items()}
+        inputs = tuple(TensorSpec(n, parse_type(t, scope)) for n, t in f["inputs"])
+        outputs = tuple(TensorSpec(n, parse_type(t, scope)) for n, t in f["outputs"])
+        signatures.append(Signature(f["name"], inputs, outputs, f["single"], tuple(f["where"])))
+    return tuple(signatures), data

@@ -1,0 +1,311 @@
+"""Contractions: matrix products, batched ones, and convolutions once their padding is staged.
+
+One axis gives the lanes of a register tile (contiguous in one factor, absent from the other), one its rows (the other
+way round); the rest are loops. A factor that is not contiguous along any usable lane axis is packed panel by panel on
+the fly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from relaxir.schedule.epilogue import collect_epilogue
+from relaxir.schedule.loops import Machine, loop, nest, parallel, seq
+from relaxir.schedule.program import Program
+from relaxir.schedule.tile import At, Epilogue, TileSpec, accumulator_sets, masked, packed_lanes, panel_at, switch_rows, tile
+from relaxir.support.dtypes import info
+from relaxir.sym import DimLike, ceildiv, floordiv, is_const, min_, mod, mul, product
+from relaxir.tir import (
+    Alloc,
+    Axis,
+    AxisKind,
+    Block,
+    Buffer,
+    Const,
+    Expr,
+    For,
+    ForKind,
+    If,
+    Let,
+    Load,
+    Prefetch,
+    Scope,
+    Stmt,
+    Store,
+    Var,
+    as_expr,
+    binary,
+    const,
+    eq,
+    minimum,
+)
+from relaxir.tir.access import loads_of, stride, variables_of
+from relaxir.tir.classify import Contraction, match_contraction
+from relaxir.tir.expr import BinOp
+from relaxir.tir.visit import substitute_vars
+
+PACK_BYTES = 65536  # a panel packed on the stack: fits the second-level cache with room
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Which axis of a contraction plays which part."""
+
+    scalar: Expr  # the factor without the lane axis
+    vector: Expr  # the factor with it
+    lane: Axis
+    row: Axis | None
+    outer: tuple[Axis, ...]
+    reduce: tuple[Axis, ...]
+    packed: int  # lanes of the packed layout, 0 if not packed
+    on_the_fly: bool  # the vector factor must be packed first
+
+
+def _lane_ok(expr: Expr, var: Var) -> bool:
+    loads = [e for e in loads_of(expr) if var in variables_of(e)]
+    return all(stride(e, var) in (0, 1) for e in loads)
+
+
+def _packed(expr: Expr, var: Var) -> int:
+    widths = [packed_lanes(e, var) for e in loads_of(expr) if var in variables_of(e)]
+    return widths[0] if len(widths) == 1 else 0
+
+
+def assign_roles(found: Contraction) -> Roles | None:
+    """Choose lane and row axes, or None when no axis is usable as lanes."""
+    axes = {a.var: a for a in found.block.axes}
+    spatial = tuple(a for a in found.block.axes if a.kind is AxisKind.SPATIAL)
+    reduce = tuple(axes[v] for v in found.reduce)
+
+    def roles(lane: Var, packed: int, on_the_fly: bool) -> Roles:
+        in_right = lane in found.columns or (lane in found.batch and not _lane_ok(found.left, lane))
+        vector, scalar = (found.right, found.left) if in_right else (found.left, found.right)
+        others = found.rows if lane in found.columns else found.columns if lane in found.rows else ()
+        row = axes[others[-1]] if others else None
+        outer = tuple(a for a in spatial if a.var is not lane and a is not row)
+        return Roles(scalar, vector, axes[lane], row, outer, reduce, packed, on_the_fly)
+
+    for lane in (*found.columns, *found.rows):
+        side = found.right if lane in found.columns else found.left
+        width = _packed(side, lane)
+        if width:
+            return roles(lane, width, False)
+    candidates = [v for v in (*reversed(found.columns), *reversed(found.rows), *reversed(found.batch))]
+    for need_store in (True, False):
+        for lane in candidates:
+            both = _lane_ok(found.left, lane) and _lane_ok(found.right, lane)
+            if both and (not need_store or stride(found.store, lane) == 1):
+                return roles(lane, 0, False)
+    for lane in candidates:
+        if lane not in found.batch and (found.rows if lane in found.columns else found.columns):
+            return roles(lane, 0, True)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ContractionRule:
+    """Register tiles for a contraction and the elementwise stages that follow it."""
+
+    name: str = "contraction"
+
+    def take(self, program: Program, stages: Sequence[Stmt], machine: Machine) -> tuple[Stmt, int] | None:
+        """Schedule the first stage and its epilogue; None if it is no contraction, or has no usable lanes."""
+        block = stages[0]
+        found = match_contraction(block) if isinstance(block, Block) else None
+        roles = assign_roles(found) if found is not None else None
+        if found is None or roles is None:
+            return None
+        if roles.on_the_fly and not _fits_stack(roles, machine):
+            return None
+        epilogue, taken = collect_epilogue(program, found, stages[1:])
+        return schedule_contraction(roles, epilogue, machine), 1 + taken
+
+
+def _width(roles: Roles, machine: Machine) -> int:
+    if roles.packed:
+        return roles.packed
+    dtype = roles.vector.dtype
+    lanes = machine.target.lanes(dtype)
+    width = -(-machine.config.nr // lanes) * lanes
+    extent = roles.lane.extent
+    return min(width, -(-int(extent) // lanes) * lanes) if is_const(extent) else width
+
+
+def _fits_stack(roles: Roles, machine: Machine) -> bool:
+    deep = product(a.extent for a in roles.reduce)
+    size = info(roles.vector.dtype).bytes * _width(roles, machine)
+    return is_const(deep) and int(deep) * size <= PACK_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One contraction being scheduled: roles, what follows each sum, the machine, and the lanes of a tile."""
+
+    roles: Roles
+    epilogue: Epilogue
+    machine: Machine
+    width: int
+
+    @property
+    def vectors(self) -> int:
+        """Vector registers of one row of a tile."""
+        return max(1, self.width // self.machine.target.lanes(self.roles.vector.dtype))
+
+    @property
+    def depth(self) -> DimLike:
+        """Products summed per result."""
+        return product(a.extent for a in self.roles.reduce)
+
+    @property
+    def exact(self) -> bool:
+        """Whether every panel is full."""
+        return is_const(self.roles.lane.extent) and int(self.roles.lane.extent) % self.width == 0
+
+    @property
+    def columns(self) -> Expr:
+        """Extent of the lane axis."""
+        return as_expr(self.roles.lane.extent)
+
+
+def schedule_contraction(roles: Roles, epilogue: Epilogue, machine: Machine) -> Stmt:
+    """Loops over outer axes, row blocks and panels, split over threads, around register tiles."""
+    job = Job(roles, epilogue, machine, _width(roles, machine))
+    row = roles.row
+    panels = Axis(Var("panel"), ceildiv(roles.lane.extent, job.width))
+    cost = mul(2 * job.width, job.depth)
+    one = _one_row(job, cost) if roles.packed else None
+    if row is None or row.extent == 1:
+        if one is not None:
+            return one
+        return parallel((*roles.outer, panels), _panel(job, panels.var, const(0), const(1)), cost, machine)
+    block = machine.config.block
+    blocks = Axis(Var("rows"), ceildiv(row.extent, block))
+    start = blocks.var * block
+    count: Expr = minimum(as_expr(row.extent) - start, const(block))
+    if is_const(row.extent) and (int(row.extent) <= block or int(row.extent) % block == 0):
+        count = const(min(int(row.extent), block))
+    body = _panel(job, panels.var, start, count)
+    many = parallel((*roles.outer, blocks, panels), body, mul(cost, min_(row.extent, block)), machine)
+    if one is None or is_const(row.extent):
+        return many
+    return If(eq(as_expr(row.extent), const(1)), one, many)
+
+
+def _panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
+    """All row tiles of one panel: ``count`` rows from ``start``."""
+    if job.roles.on_the_fly:
+        return _pack_panel(job, panel, start, count)
+    if job.exact:
+        return _rows(job, panel, start, count, None)
+
+    def inside(_: Expr, j: Expr) -> Expr:
+        return panel * job.width + j < job.columns
+
+    if job.roles.packed:
+        return _rows(job, panel, start, count, inside)
+    guarded = masked(job.roles.vector, job.roles.lane.var < job.columns)
+    partial = _rows(replace(job, roles=replace(job.roles, vector=guarded)), panel, start, count, inside)
+    if is_const(job.roles.lane.extent) and int(job.roles.lane.extent) < job.width:
+        return partial
+    full = job.columns >= panel * job.width + job.width
+    return If(full, _rows(job, panel, start, count, None), partial)
+
+
+def _rows(job: Job, panel: Var, start: Expr, count: Expr, inside: Callable[[Expr, Expr], Expr] | None) -> Stmt:
+    """Row tiles of one panel, ``count`` rows split as evenly as the tile height allows.
+
+    Seven rows become tiles of three and four, not six and one: both keep the multiply-add units busy.
+    """
+    roles, config = job.roles, job.machine.config
+    first, t, height = Var("first"), Var("tile"), Var("height")
+    row = roles.row.var if roles.row is not None and roles.row.extent != 1 else None
+    at = panel_at(roles.lane.var, panel, job.width, row, first)
+    spec = TileSpec(roles.scalar, roles.vector, at, roles.reduce, job.width, job.epilogue, True, config.unroll)
+    if row is None:
+        only = {roles.row.var: const(0)} if roles.row is not None else {}
+        return substitute_vars(tile(spec, 1, accumulator_sets(1, job.vectors), inside), only)
+    if roles.packed and len(roles.reduce) == 1:
+        spec = replace(spec, prefetch=_prefetcher(roles, at, panel, t, config.unroll))
+
+    def make(rows: DimLike, sets: int) -> Stmt:
+        return tile(spec, rows, sets, inside)
+
+    least, most = _row_counts(int(count.value), config.mr) if isinstance(count, Const) else (1, config.mr)
+    tiles = binary(BinOp.FLOORDIV, count + (config.mr - 1), const(config.mr))
+    begin = binary(BinOp.FLOORDIV, t * count, tiles)
+    if least == most:
+        cases = switch_rows(const(most), most, job.vectors, make)
+    else:
+        size = binary(BinOp.FLOORDIV, (t + 1) * count, tiles) - begin
+        cases = Let(height, size, switch_rows(height, most, job.vectors, make, least))
+    return loop(t, tiles, Let(first, start + begin, cases))
+
+
+def _row_counts(count: int, most: int) -> tuple[int, int]:
+    """Smallest and largest tile of an even split."""
+    tiles = max(1, -(-count // most))
+    sizes = {(t + 1) * count // tiles - t * count // tiles for t in range(tiles)}
+    return max(1, min(sizes)), max(1, max(sizes))
+
+
+def _prefetcher(roles: Roles, at: At, panel: Var, t: Var, unroll: int) -> Callable[[Expr], Stmt]:
+    """Each tile brings a share of the next panel near: one cache line per unrolled iteration."""
+    load = next(e for e in loads_of(roles.vector) if packed_lanes(e, roles.lane.var))
+    k = roles.reduce[-1]
+    share = as_expr(floordiv(k.extent, unroll))
+
+    def hint(step: Expr) -> Stmt:
+        line = binary(BinOp.MOD, t, const(unroll)) * share + step
+        moved = tuple(substitute_vars(at(i, const(0), const(0)), {panel: panel + 1, k.var: line}) for i in load.indices)
+        return Prefetch(load.buffer, moved, 2)
+
+    return hint
+
+
+def _one_row(job: Job, cost: DimLike) -> Stmt:
+    """One row times packed panels: several panels side by side keep several memory streams busy."""
+    roles, count = job.roles, job.machine.config.panels
+    total = ceildiv(roles.lane.extent, job.width)
+    group, first = Axis(Var("group"), ceildiv(total, count)), Var("first")
+    row = roles.row.var if roles.row is not None else None
+
+    def at(expr: Expr, i: Expr, j: Expr) -> Expr:
+        return panel_at(roles.lane.var, first + i, job.width, row, const(0))(expr, const(0), j)
+
+    def inside(i: Expr, j: Expr) -> Expr:
+        return (first + i) * job.width + j < job.columns
+
+    spec = TileSpec(
+        roles.scalar, roles.vector, at, roles.reduce, job.width, job.epilogue, False, job.machine.config.unroll
+    )
+
+    def make(rows: DimLike, sets: int) -> Stmt:
+        return tile(spec, rows, sets, None if job.exact else inside)
+
+    number: Expr = minimum(as_expr(total) - first, const(count))
+    if is_const(total) and (int(total) < count or int(total) % count == 0):
+        number = const(min(int(total), count))
+    body = Let(first, group.var * count, switch_rows(number, count, job.vectors, make))
+    return parallel((*roles.outer, group), body, mul(cost, count), job.machine)
+
+
+def _pack_panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
+    """Copy one panel of the vector factor to the stack, lanes contiguous, then run the tiles on it."""
+    roles, width, j = job.roles, job.width, Var("j")
+    lane = roles.lane
+    store = Buffer("packed", (*(a.extent for a in roles.reduce), width), roles.vector.dtype, Scope.STACK)
+    value = roles.vector if job.exact else masked(roles.vector, lane.var < job.columns)
+    reduce = tuple(replace(a, var=Var(a.var.name)) for a in roles.reduce)
+    rename: dict[Var, Expr] = {a.var: b.var for a, b in zip(roles.reduce, reduce, strict=True)}
+    at = panel_at(lane.var, panel, width, None, const(0))
+    copy = Store(store, (*(a.var for a in reduce), j), at(substitute_vars(value, rename), const(0), j))
+    fill = nest(reduce, For(j, const(width), copy, ForKind.VECTOR))
+    lanes = binary(BinOp.MOD, lane.var, const(width))
+    packed = replace(roles, vector=Load(store, (*(a.var for a in roles.reduce), lanes)), on_the_fly=False)
+
+    def inside(_: Expr, lane_index: Expr) -> Expr:
+        return panel * width + lane_index < job.columns
+
+    tiles = _rows(replace(job, roles=packed), panel, start, count, None if job.exact else inside)
+    return Alloc(store, seq(fill, tiles))

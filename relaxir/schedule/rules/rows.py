@@ -1,0 +1,108 @@
+"""Stages that share their leading axes run in one loop over them: softmax, normalisations, chains of reductions.
+
+Values that live for one row (its maximum, its mean) become small private cells instead of whole temporaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from relaxir.cost import stmt_flops
+from relaxir.schedule.loops import Machine, parallel, seq
+from relaxir.schedule.program import Program, accesses_of, reindex
+from relaxir.schedule.stage_nest import serial_nest
+from relaxir.support.dtypes import info
+from relaxir.sym import DimLike, add, is_const, mul, product
+from relaxir.tir import Alloc, AxisKind, Block, Buffer, Scope, Stmt, Store
+from relaxir.tir.access import is_identity
+from relaxir.tir.classify import match_contraction
+from relaxir.tir.visit import buffers_of, stores_of, substitute_vars
+
+PRIVATE_BYTES = 16384  # a row-local value up to this size goes to the stack
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRule:
+    """Consecutive stages with the same leading axes, as one parallel loop over rows."""
+
+    name: str = "rows"
+
+    def take(self, program: Program, stages: Sequence[Stmt], machine: Machine) -> tuple[Stmt, int] | None:
+        """Schedule the longest run of at least two stages that can share a loop."""
+        blocks: list[Block] = []
+        for s in stages:
+            if not isinstance(s, Block) or not isinstance(s.body, Store) or (blocks and match_contraction(s) is not None):
+                break
+            blocks.append(s)
+        for count in range(len(blocks), 1, -1):
+            group = blocks[:count]
+            leading = _shared(group)
+            if leading and _worthwhile(group):
+                return _together(program, group, leading, stages[count:], machine), count
+        return None
+
+
+def _worthwhile(group: Sequence[Block]) -> bool:
+    """Whether a later stage reads what an earlier one wrote (otherwise nothing is gained)."""
+    written: set[Buffer] = set()
+    for block in group:
+        if written & {e.buffer for e in accesses_of(block)}:
+            return True
+        written |= {s.buffer for s in stores_of(block)}
+    return False
+
+
+def _spatial(block: Block) -> int:
+    return sum(a.kind is AxisKind.SPATIAL for a in block.axes)
+
+
+def _shared(group: Sequence[Block]) -> int:
+    """How many leading axes the stages share, such that each row only uses what the same row wrote."""
+    most = min(_spatial(b) for b in group)
+    count = 0
+    while count < most and all(b.axes[count].extent == group[0].axes[count].extent for b in group):
+        count += 1
+    written = {s.buffer for b in group for s in stores_of(b)}
+    while count:
+        if all(_same_row(b, written, count) for b in group):
+            return count
+        count -= 1
+    return 0
+
+
+def _same_row(block: Block, written: set[Buffer], count: int) -> bool:
+    own = tuple(a.var for a in block.axes[:count])
+    return all(
+        is_identity(tuple(access.indices[:count]), own) for access in accesses_of(block) if access.buffer in written
+    )
+
+
+def _together(
+    program: Program, group: Sequence[Block], leading: int, later: Sequence[Stmt], machine: Machine
+) -> Stmt:
+    axes = group[0].axes[:leading]
+    nests: list[Stmt] = []
+    work: DimLike = 0
+    for block in group:
+        shared = {old.var: new.var for old, new in zip(block.axes, axes, strict=False)}
+        nests.append(serial_nest(substitute_vars(block, shared), leading))
+        work = add(work, mul(product(a.extent for a in block.axes[leading:]), stmt_flops(block.body)))
+    body = seq(*nests)
+    for buffer in _private(program, group, leading, later):
+        cell = replace(buffer, shape=buffer.shape[leading:], scope=Scope.STACK)
+        body = Alloc(cell, reindex(body, {buffer: cell}, {buffer: lambda old: old[leading:]}))
+    return parallel(axes, body, work, machine)
+
+
+def _private(program: Program, group: Sequence[Block], leading: int, later: Sequence[Stmt]) -> tuple[Buffer, ...]:
+    """Temporaries that live within one row and are small."""
+    outside = set(program.params) | {b for s in later for b in buffers_of(s)}
+    written = {s.buffer for b in group for s in stores_of(b)}
+    found: list[Buffer] = []
+    for buffer in program.temps:
+        size = product(buffer.shape[leading:])
+        small = is_const(size) and int(size) * info(buffer.dtype).bytes <= PRIVATE_BYTES
+        if buffer in written and buffer not in outside and small:
+            found.append(buffer)
+    return tuple(found)

@@ -1,0 +1,186 @@
+"""Facts: conflicts, broadcasting, unification and solving."""
+
+import pytest
+
+from relaxir.sym import (
+    ConflictError,
+    Facts,
+    Proof,
+    Relation,
+    broadcast,
+    dim,
+    evaluate,
+    mod,
+    parse,
+    parse_where,
+    solve_linear,
+    substitute,
+    to_text,
+    unify,
+)
+
+N, M, K = dim("n"), dim("m"), dim("k", 1)
+LENGTH = dim("length")
+SCOPE = {"n": N, "m": M, "k": K, "length": LENGTH}
+
+
+def where(text):
+    return parse_where(text, SCOPE)
+
+
+def test_facts_are_immutable():
+    facts = Facts([N])
+    more = facts.with_(Relation("<=", 1, N))
+    assert facts.prove_le(1, N) is Proof.UNKNOWN and more.prove_le(1, N) is Proof.PROVED
+    assert (facts.dims, facts.relations) == ((N,), ()) and len(more.relations) == 1
+    assert facts.with_dims(M).dims == (N, M) and facts.with_() is facts
+    assert more == Facts([N], where("1 <= n")) and hash(more) == hash(Facts([N], where("1 <= n")))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n < n",
+        "n >= 5, n <= 3",
+        "2*n == 3",
+        "n == m + 1, n == m",
+        "n + m <= -1",
+        "n % 4 == 5",
+        "n <= m, m <= 3, n >= 4",
+    ],
+)
+def test_conflicts(text):
+    with pytest.raises(ConflictError):
+        Facts(relations=where(text))
+
+
+def test_with_conflict_names_the_relation():
+    with pytest.raises(ConflictError, match="n < 2 cannot hold"):
+        Facts(relations=where("n >= 2")).with_(*where("n < 2"))
+
+
+@pytest.mark.parametrize(
+    "text", ["n == m*k, n == m", "n*n == n", "m*k == m", "n == n*m", "max(n, m) == n, m == n*k"]
+)
+def test_products_are_not_solved_as_sums(text):
+    facts = Facts(relations=where(text))
+    for n in range(6):
+        for m in range(6):
+            for k in range(1, 4):
+                env = {"n": n, "m": m, "k": k}
+                if all(evaluate(r.left, env) == evaluate(r.right, env) for r in facts.relations):
+                    for symbol in (N, M, K):
+                        assert evaluate(facts.simplify(symbol), env) == env[symbol.name]
+
+
+def test_simplify_uses_relations():
+    assert Facts(relations=where("n == 2*m")).simplify(N + M) == 3 * M
+    assert Facts(relations=where("n <= m")).simplify(parse("max(n, m)", SCOPE)) == M
+    assert to_text(Facts(relations=where("n % 4 == 0")).simplify(N + N // 4)) == "n // 4 * 5"
+    assert Facts(relations=where("n == 4")).simplify(N // 2) == 2
+    assert Facts(relations=where("2 <= n, n <= 2")).simplify(N * M) == 2 * M
+
+
+def test_bounds_follow_relations():
+    assert Facts(relations=where("n <= m, m <= 9")).bounds(N) == (0, 9)
+    assert Facts(relations=where("n == 2*m, n <= 9")).bounds(M) == (0, 4)
+    assert Facts(relations=where("3 <= n < 10")).bounds(N * 2) == (6, 18)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "size", "verdict"),
+    [
+        (N, N, N, Proof.PROVED),
+        (N, 1, N, Proof.PROVED),
+        (1, N, N, Proof.PROVED),
+        (N, M, broadcast(N, M), Proof.UNKNOWN),
+        (N, 7, 7, Proof.UNKNOWN),
+        (7, N, 7, Proof.UNKNOWN),
+        (N, 0, 0, Proof.UNKNOWN),
+        (7, 8, 7, Proof.REFUTED),
+        (N + 2, N + 3, N + 2, Proof.REFUTED),
+        (N + 2, M, N + 2, Proof.UNKNOWN),
+        (N + 2, 5, 5, Proof.UNKNOWN),
+        (2 * N, N + N, 2 * N, Proof.PROVED),
+        (N, N + 1, broadcast(N, N + 1), Proof.UNKNOWN),
+        (dim("one", 1, 1), N, N, Proof.PROVED),
+    ],
+)
+def test_broadcast(a, b, size, verdict):
+    result = Facts().broadcast(a, b)
+    assert (result.dim, result.verdict) == (size, verdict)
+
+
+def test_broadcast_uses_facts():
+    facts = Facts(relations=where("n == 2*m, k == 1"))
+    assert facts.broadcast(N, 2 * M).verdict is Proof.PROVED
+    assert facts.broadcast(N, K).dim == N
+
+
+def test_unify_binds_and_solves():
+    result = unify([(2 * N, LENGTH), (N, LENGTH // 2), (M + 1, 7), (M * K, 12)], Facts())
+    assert result.bindings == {N: LENGTH // 2, M: 6, K: 2}
+    assert Relation("==", mod(LENGTH, 2), 0) not in [
+        r for r, _ in result.requirements
+    ]  # n was bound directly
+    solved = unify([(2 * N, LENGTH)], Facts())
+    assert solved.bindings == {N: LENGTH // 2}
+    assert (Relation("==", mod(LENGTH, 2), 0), Proof.UNKNOWN) in solved.requirements
+    assert solved.verdict is Proof.UNKNOWN
+    assert unify([(2 * N, LENGTH)], Facts(relations=where("length % 2 == 0"))).verdict is Proof.PROVED
+
+
+def test_unify_checks():
+    result = unify([(N, 3), (N, 4), (N + M, 7), (4, LENGTH), (M // 2, 2)], Facts())
+    assert result.bindings == {N: 3, M: 4}
+    assert [p for *_, p in result.checks] == [Proof.REFUTED, Proof.PROVED, Proof.UNKNOWN, Proof.PROVED]
+    assert result.verdict is Proof.REFUTED
+    unsolved = unify([(N // 2, 8), (N * M, 6)], Facts())
+    assert unsolved.bindings == {} and unsolved.verdict is Proof.UNKNOWN
+
+
+def test_unify_requires_declared_ranges():
+    q = dim("q", 1, 64, multiple_of=4)
+    result = unify([(q, N)], Facts())
+    assert [str(r) for r, _ in result.requirements] == ["1 <= n", "n <= 64", "n % 4 == 0"]
+    assert unify([(q, 65)], Facts()).verdict is Proof.REFUTED
+    assert unify([(2 * q, 16)], Facts()).verdict is Proof.PROVED
+    assert unify([(2 * q, 12)], Facts()).verdict is Proof.REFUTED  # 6 is no multiple of 4
+    assert unify([(q, q)], Facts()).verdict is Proof.PROVED
+
+
+def test_unify_keeps_scopes_apart():
+    # the caller's n and m are other dimensions than the callee's
+    result = unify([(N, M), (2 * M, 2 * N), (N + M, N + M)], Facts())
+    assert result.bindings == {N: M, M: N}
+    assert result.verdict is Proof.PROVED
+
+
+@pytest.mark.parametrize(
+    ("expr", "solution", "needs"),
+    [
+        (2 * N + 1, "(length - 1) // 2", ["(length - 1) % 2 == 0"]),
+        (N, "length", []),
+        (N + M, "length - m", []),
+        (3 - N, "3 - length", []),
+        (-4 * N, "-length // 4", ["-length % 4 == 0"]),
+        (N * K, "length // k", ["length % k == 0"]),
+        (N * K + M, "(length - m) // k", ["(length - m) % k == 0"]),
+    ],
+)
+def test_solve_linear(expr, solution, needs):
+    solved = solve_linear(expr, N, LENGTH)
+    assert solved is not None
+    assert solved[0] == parse(solution, SCOPE) and [str(r) for r in solved[1]] == needs
+    for n in range(5):
+        env = {"m": 2, "k": 3, "n": n}
+        env["length"] = evaluate(expr, env)
+        assert evaluate(solved[0], env) == n
+        assert evaluate(substitute(expr, {N: solved[0]}), env) == env["length"]
+
+
+@pytest.mark.parametrize(
+    "expr", [N // 2, N * M, N * N, N % 4, M, N + N // 2, (N + 1) * (N + 2), parse("max(n, 4)", SCOPE)]
+)
+def test_not_solved(expr):
+    assert solve_linear(expr, N, LENGTH) is None
