@@ -17,7 +17,9 @@ Array = NDArray[Any]
 EXACT: Final = float(1 << 53)  # integers below this are exact in float64
 
 
-def sum_of_products(a: Array, b: Array, mask: Array | None, over: Sequence[int], sizes: Sequence[int], name: str) -> Array | None:
+def sum_of_products(
+    a: Array, b: Array, mask: Array | None, over: Sequence[int], sizes: Sequence[int], name: str
+) -> Array | None:
     """``sum of a * b`` over the axes ``over`` in the accumulating dtype of ``name``, those axes kept with extent 1.
 
     ``a`` and ``b`` broadcast against each other; lanes outside ``mask`` count as 0. None where a matrix product could
@@ -84,4 +86,4 @@ def _matmul(a: Array, b: Array, common: Sequence[int], sizes: Sequence[int]) -> 
     shape = [1] * a.ndim
     for axis in order:
         shape[axis] = sizes[axis]
-    return product.reshape(shape)
+    return np.asarray(product.reshape(shape))

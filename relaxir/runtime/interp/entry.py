@@ -15,7 +15,11 @@ from relaxir.tir import PrimFunc
 
 
 def evaluate(
-    module: IRModule, name: str, *args: Any, libraries: Libraries = NO_LIBRARIES, constants: Sequence[Array] = ()
+    module: IRModule,
+    name: str,
+    *args: Any,
+    libraries: Libraries = NO_LIBRARIES,
+    constants: Sequence[Array] | None = None,
 ) -> Any:
     """Call function ``name`` of a module.
 
@@ -25,7 +29,7 @@ def evaluate(
         args: arrays (bfloat16 as uint16 bits), tuples of them, or tuples of ints for shape values; a host program takes
             its tensors flattened.
         libraries: Python implementations of library symbols, given the inputs and then the outputs to fill.
-        constants: the module's constant table, for host programs.
+        constants: the constant table for host programs, by default the module's own.
 
     Returns:
         A fresh array, or a tuple; shape values are tuples of ints. Nothing aliases an argument.
