@@ -42,6 +42,7 @@ def collect_epilogue(
         name, value, store = step
         values.append((name, value))
         known[store.buffer] = (name, store.indices)
+        stores = [s for s in stores if s.buffer is not store.buffer or s.indices != store.indices]
         stores.append(store)
         taken += 1
     rest = (*following[taken:], *later)

@@ -205,15 +205,19 @@ def masked(vector: Expr, inside: Expr) -> Expr:
     return Select(inside, vector, identity(Combine.SUM, vector.dtype))
 
 
-def packed_lanes(load: Load, lane: Var) -> int:
-    """Lanes of a packed panel ``w[..., lane // n, ..., lane % n]``, or 0 if the load is not of this form."""
+def packed_lanes(load: Load, lane: Axis) -> int:
+    """Lanes of a packed panel ``w[..., lane // n, ..., lane % n]``, or 0 if the load is not of this form.
+
+    The panel index may be missing where the axis has one panel only.
+    """
     if not load.indices:
         return 0
     last = load.indices[-1]
-    if not (isinstance(last, Binary) and last.op is BinOp.MOD and last.a is lane and isinstance(last.b, Const)):
+    if not (isinstance(last, Binary) and last.op is BinOp.MOD and last.a is lane.var and isinstance(last.b, Const)):
         return 0
     width = int(last.b.value)
-    panel = any(_is_panel(x, lane, width) for x in load.indices[:-1])
+    single = is_const(lane.extent) and int(lane.extent) <= width
+    panel = single or any(_is_panel(x, lane.var, width) for x in load.indices[:-1])
     return width if panel and load.buffer.shape[-1] == width else 0
 
 
