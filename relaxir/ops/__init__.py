@@ -13,6 +13,7 @@ from relaxir.ops.binary import BINARY
 from relaxir.ops.channel_norm import CHANNEL_NORM
 from relaxir.ops.comparison import COMPARISON
 from relaxir.ops.creation import CREATION
+from relaxir.ops.detection import DETECTION
 from relaxir.ops.division import DIVISION
 from relaxir.ops.dynamic import DYNAMIC
 from relaxir.ops.gathering import GATHERING
@@ -41,6 +42,7 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *CHANNEL_NORM,
     *COMPARISON,
     *CREATION,
+    *DETECTION,
     *DIVISION,
     *DYNAMIC,
     *GATHERING,
