@@ -25,6 +25,7 @@ def schedule(func: PrimFunc, target: TargetInfo, config: Config | None = None) -
         func: a program in block form (code outside blocks is kept).
         target: the machine.
         config: choices; None takes ``attrs["config"]`` if it is there, else the rule of thumb's.
+
     """
     chosen = choose(func, target) if config is None else config
     machine = Machine(target, chosen)

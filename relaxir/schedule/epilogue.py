@@ -24,6 +24,7 @@ def collect_epilogue(
         found: the contraction.
         following: the stages after it.
         later: stages that run after ``following`` (they may read what the run writes).
+
     """
     place = Var(found.store.buffer.name, found.store.buffer.dtype)
     first = _initial(found)

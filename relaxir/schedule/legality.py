@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from relaxir.schedule.program import accesses_of
 from relaxir.sym import is_const
-from relaxir.tir import Alloc, Binary, BinOp, Buffer, Const, Expr, For, Let, Load, Stmt, Store, Var
+from relaxir.tir import Alloc, Binary, BinOp, Buffer, Const, Expr, For, Let, Load, Store, Var
 from relaxir.tir.access import affine, as_dim, variables_of
 from relaxir.tir.visit import stores_of, walk
 
@@ -47,6 +47,7 @@ def dependence(loop: For, *, lanes: bool) -> str | None:
     Args:
         loop: the loop.
         lanes: for vector lanes a combining store that does not move with the loop is fine (a vector reduction).
+
     """
     inner = tuple(s for s in walk(loop.body) if isinstance(s, For))
     private = {s.buffer for s in walk(loop.body) if isinstance(s, Alloc)}

@@ -15,7 +15,21 @@ from relaxir.cost import Config
 from relaxir.schedule.tile import masked
 from relaxir.support.errors import ScheduleError
 from relaxir.sym import DimLike, ceildiv, is_const
-from relaxir.tir import Axis, Binary, Block, Buffer, Cast, Const, Expr, Load, PrimFunc, ProgramBuilder, Var, as_expr, const
+from relaxir.tir import (
+    Axis,
+    Binary,
+    Block,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    PrimFunc,
+    ProgramBuilder,
+    Var,
+    as_expr,
+    const,
+)
 from relaxir.tir.access import stride, variables_of
 from relaxir.tir.classify import Contraction, match_contraction, stages
 from relaxir.tir.expr import BinOp
@@ -33,6 +47,7 @@ class ContractionPlan:
         lane: the axis that becomes the lanes.
         batch: other spatial axes of the load, outermost first.
         reduce: reduce axes of the load, outermost first.
+
     """
 
     operand: int

@@ -65,6 +65,7 @@ def stage_factor(factor: Expr, axes: Sequence[Axis], lane: Axis, width: int) -> 
         axes: all axes of the contraction.
         lane: the axis that becomes the lanes; panels of ``width`` may run past its end, so the copy is wider.
         width: lanes of a panel.
+
     """
     guard = factor.cond if isinstance(factor, Select) else None
     load = factor.then if isinstance(factor, Select) else factor
@@ -166,7 +167,9 @@ def _build(
         guard = within if inside is None else inside & within
         inside = map_expr(guard, lambda e, w=window.var, p=position: p if e is w else e)  # type: ignore[misc]
     buffer = Buffer("staged", tuple(shape), load.dtype)
-    assert inside is not None  # noqa: S101  # the lane dimension always adds a guard
+    assert inside is not None  # the lane dimension always adds a guard
     value = Select(inside, Load(load.buffer, tuple(source)), identity(Combine.SUM, load.dtype))
-    fill = Block("stage", tuple(Axis(v, e) for v, e in zip(fill_at, shape, strict=True)), Store(buffer, tuple(fill_at), value))
+    fill = Block(
+        "stage", tuple(Axis(v, e) for v, e in zip(fill_at, shape, strict=True)), Store(buffer, tuple(fill_at), value)
+    )
     return Staged(buffer, fill, Load(buffer, tuple(read)))

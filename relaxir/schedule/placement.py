@@ -103,9 +103,10 @@ def stage(stmt: Stmt, name: str, buffer: Buffer, scope: Scope = Scope.STACK) -> 
         raise _illegal(f"one row of `{buffer.name}` has no constant size", "stage an inner loop")
     copy = replace(buffer, name=f"{buffer.name}_{scope.value}", shape=shape, scope=scope)
     inner = reindex(target.body, {buffer: copy}, {buffer: lambda old: old[1:]})
-    reads, writes = any(e.buffer is buffer for e in reads_of(target.body)), [
-        s for s in stores_of(target.body) if s.buffer is buffer
-    ]
+    reads, writes = (
+        any(e.buffer is buffer for e in reads_of(target.body)),
+        [s for s in stores_of(target.body) if s.buffer is buffer],
+    )
     first = (_copied(copy, buffer, target.var, inward=True),) if reads or _needs_old(writes) else ()
     last = (_copied(copy, buffer, target.var, inward=False),) if writes else ()
     body = Alloc(copy, seq(*first, inner, *last))
@@ -124,4 +125,3 @@ def _copied(copy: Buffer, buffer: Buffer, row: Var, *, inward: bool) -> Stmt:
     for var, extent in zip(reversed(places), reversed(copy.shape), strict=True):
         body = loop(var, extent, body)
     return body
-

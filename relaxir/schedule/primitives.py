@@ -12,7 +12,7 @@ from dataclasses import replace
 from relaxir.schedule.legality import dependence, is_constant
 from relaxir.schedule.loops import loop, nest, seq
 from relaxir.support.errors import ScheduleError
-from relaxir.tir import AxisKind, Block, Combine, Expr, For, ForKind, If, Seq, Stmt, Store, Var, binary, const, minimum
+from relaxir.tir import AxisKind, Block, Expr, For, ForKind, If, Seq, Stmt, Store, Var, binary, const, minimum
 from relaxir.tir.access import variables_of
 from relaxir.tir.expr import BinOp
 from relaxir.tir.visit import map_stmt, stores_of, substitute_vars, walk
@@ -86,7 +86,7 @@ def fuse(stmt: Stmt, outer: str, inner: str) -> Stmt:
 
     def join(target: For) -> Stmt:
         within = target.body
-        assert isinstance(within, For)  # noqa: S101  # checked above
+        assert isinstance(within, For)  # checked above
         both = Var(f"{outer}_{inner}")
         place = {
             target.var: binary(BinOp.FLOORDIV, both, within.extent),
@@ -113,7 +113,9 @@ def reorder(stmt: Stmt, names: Sequence[str]) -> Stmt:
     chain = [s for s in walk(stmt) if isinstance(s, For) and s in loops]
     for above, below in zip(chain, chain[1:], strict=False):
         if above.body is not below:
-            raise _illegal(f"`{below.var.name}` is not directly inside `{above.var.name}`", "only a perfect nest reorders")
+            raise _illegal(
+                f"`{below.var.name}` is not directly inside `{above.var.name}`", "only a perfect nest reorders"
+            )
     for position, target in enumerate(chain):
         outside = {c.var for c in chain[position + 1 :]} | {c.var for c in chain[:position]}
         if variables_of(target.extent) & outside:
@@ -199,5 +201,3 @@ def peel(stmt: Stmt, name: str, factor: int) -> Stmt:
         raise _illegal(f"the extent of `{name}` is not the smaller of {factor} and a rest", "split the loop first")
     full = rest[0] >= const(factor)
     return _replace(stmt, target, lambda old: If(full, replace(old, extent=const(factor)), old))
-
-

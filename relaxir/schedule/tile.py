@@ -68,6 +68,7 @@ class TileSpec:
         shared: whether all rows of a tile use the same vectors (they are then loaded once per step).
         unroll: steps of the innermost reduce loop per iteration.
         prefetch: a statement per unrolled iteration, given its number, or None.
+
     """
 
     scalar: Expr
@@ -98,6 +99,7 @@ def switch_rows(rows: Expr, most: int, vectors: int, make: Callable[[DimLike, in
         vectors: vector registers per row, which decides how many accumulator sets are needed.
         make: ``make(rows, sets)`` builds the tile; ``rows`` is an int or a symbol that the `Switch` binds.
         least: smallest number of rows.
+
     """
     if isinstance(rows, Const):
         count = int(rows.value)
@@ -120,6 +122,7 @@ def tile(spec: TileSpec, rows: DimLike, sets: int, bound: Callable[[Expr, Expr],
         rows: number of rows, an int or a symbol bound by a `Switch` around the tile.
         sets: accumulator sets along the reduced axis.
         bound: for a partial tile, which lanes exist, given row and lane; None when all do.
+
     """
     dtype = spec.epilogue.values[0][0].dtype
     many = is_const(spec.reduce[-1].extent) and int(spec.reduce[-1].extent) < spec.unroll

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.schedule.agree import TARGET, array, run
-from tests.schedule.programs import add, batched, conv, matmul
 
 from relaxir.cost import RuleChooser
 from relaxir.schedule import contraction_plans, pack_func, rewrite_to_packed, schedule
 from relaxir.support.errors import ScheduleError
 from relaxir.sym import dim
 from relaxir.tir import PrimFunc
+from tests.schedule.agree import TARGET, array, run
+from tests.schedule.programs import add, batched, conv, matmul
 
 N = dim("n")
 

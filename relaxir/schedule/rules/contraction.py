@@ -15,9 +15,19 @@ from relaxir.schedule.loops import Machine, loop, nest, parallel, seq
 from relaxir.schedule.padding import stage_factor
 from relaxir.schedule.program import Program
 from relaxir.schedule.stage_nest import parallel_nest
-from relaxir.schedule.tile import At, Epilogue, TileSpec, accumulator_sets, masked, packed_lanes, panel_at, switch_rows, tile
+from relaxir.schedule.tile import (
+    At,
+    Epilogue,
+    TileSpec,
+    accumulator_sets,
+    masked,
+    packed_lanes,
+    panel_at,
+    switch_rows,
+    tile,
+)
 from relaxir.support.dtypes import info
-from relaxir.sym import DimLike, ceildiv, floordiv, is_const, min_, mod, mul, product
+from relaxir.sym import DimLike, ceildiv, floordiv, is_const, product
 from relaxir.tir import (
     Alloc,
     Axis,
@@ -193,11 +203,6 @@ class Job:
         return max(1, self.width // self.machine.target.lanes(self.roles.vector.dtype))
 
     @property
-    def depth(self) -> DimLike:
-        """Products summed per result."""
-        return product(a.extent for a in self.roles.reduce)
-
-    @property
     def exact(self) -> bool:
         """Whether every panel is full."""
         return is_const(self.roles.lane.extent) and int(self.roles.lane.extent) % self.width == 0
@@ -213,12 +218,11 @@ def schedule_contraction(roles: Roles, epilogue: Epilogue, machine: Machine) -> 
     job = Job(roles, epilogue, machine, _width(roles, machine))
     row = roles.row
     panels = Axis(Var("panel"), ceildiv(roles.lane.extent, job.width))
-    cost = mul(2 * job.width, job.depth)
-    one = _one_row(job, cost) if roles.packed else None
+    one = _one_row(job) if roles.packed else None
     if row is None or row.extent == 1:
         if one is not None:
             return one
-        return parallel((*roles.outer, panels), _panel(job, panels.var, const(0), const(1)), cost, machine)
+        return parallel((*roles.outer, panels), _panel(job, panels.var, const(0), const(1)), machine)
     block = machine.config.block
     blocks = Axis(Var("rows"), ceildiv(row.extent, block))
     start = blocks.var * block
@@ -226,7 +230,7 @@ def schedule_contraction(roles: Roles, epilogue: Epilogue, machine: Machine) -> 
     if is_const(row.extent) and (int(row.extent) <= block or int(row.extent) % block == 0):
         count = const(min(int(row.extent), block))
     body = _panel(job, panels.var, start, count)
-    many = parallel((*roles.outer, blocks, panels), body, mul(cost, min_(row.extent, block)), machine)
+    many = parallel((*roles.outer, blocks, panels), body, machine)
     if one is None or is_const(row.extent):
         return many
     return If(eq(as_expr(row.extent), const(1)), one, many)
@@ -303,7 +307,7 @@ def _prefetcher(roles: Roles, at: At, panel: Var, t: Var, unroll: int) -> Callab
     return hint
 
 
-def _one_row(job: Job, cost: DimLike) -> Stmt:
+def _one_row(job: Job) -> Stmt:
     """One row times packed panels: several panels side by side keep several memory streams busy."""
     roles, count = job.roles, job.machine.config.panels
     total = ceildiv(roles.lane.extent, job.width)
@@ -327,7 +331,7 @@ def _one_row(job: Job, cost: DimLike) -> Stmt:
     if is_const(total) and (int(total) < count or int(total) % count == 0):
         number = const(min(int(total), count))
     body = Let(first, group.var * count, switch_rows(number, count, job.vectors, make))
-    return parallel((*roles.outer, group), body, mul(cost, count), job.machine)
+    return parallel((*roles.outer, group), body, job.machine)
 
 
 def _pack_panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
