@@ -27,7 +27,9 @@ def dims(value: Any) -> bool:
 
 
 def text(array: Any) -> str:
-    return str([to_text(d) if not isinstance(d, bool) else d for d in array.tolist()] if array.ndim else to_text(array[()]))
+    return str(
+        [to_text(d) if not isinstance(d, bool) else d for d in array.tolist()] if array.ndim else to_text(array[()])
+    )
 
 
 def test_a_chain_of_an_exported_model() -> None:
