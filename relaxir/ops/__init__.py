@@ -15,11 +15,13 @@ from relaxir.ops.comparison import COMPARISON
 from relaxir.ops.conv import CONV
 from relaxir.ops.division import DIVISION
 from relaxir.ops.gathering import GATHERING
+from relaxir.ops.global_pool import GLOBAL_POOL
 from relaxir.ops.joining import JOINING
 from relaxir.ops.matmul import MATMUL
 from relaxir.ops.movement import MOVEMENT
 from relaxir.ops.namespace import OpNamespace
 from relaxir.ops.norm import NORM
+from relaxir.ops.pooling import POOLING
 from relaxir.ops.reduce import REDUCE
 from relaxir.ops.reduce_norm import REDUCE_NORM
 from relaxir.ops.rounding import ROUNDING
@@ -40,10 +42,12 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *CONV,
     *DIVISION,
     *GATHERING,
+    *GLOBAL_POOL,
     *JOINING,
     *MATMUL,
     *MOVEMENT,
     *NORM,
+    *POOLING,
     *REDUCE,
     *REDUCE_NORM,
     *ROUNDING,
