@@ -4,6 +4,7 @@ Opening lists the stages and temporaries and drops axes and buffer dimensions of
 that still need memory into workspace parameters. Parameters may leave with another shape than they came with: same
 bytes, same order, so the calling convention is unaffected.
 
+"""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
