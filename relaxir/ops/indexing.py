@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from relaxir.ir.op import InferCtx
-from relaxir.support.errors import InferError
+from relaxir.support.errors import InferError, ShapeMismatchError
 from relaxir.sym import DimLike, Facts, Proof, add, ceildiv, floordiv, free_dims, max_, min_, mul, product, sub
 
 FAR: Final = 2**31 - 1
@@ -194,7 +194,7 @@ def expand_target(
     """Shape of ONNX's Expand: both sides broadcast against each other.
 
     Raises:
-        InferError: for extents that are proved not to broadcast.
+        ShapeMismatchError: for extents that are proved not to broadcast.
     """
     known = facts or Facts()
     rank = max(len(source), len(target))
@@ -204,7 +204,7 @@ def expand_target(
     for axis, (a, b) in enumerate(zip(left, right, strict=True)):
         answer = known.broadcast(a, b)
         if answer.verdict is Proof.REFUTED:
-            raise InferError(f"axis {axis}: {a} does not broadcast with {b}", code="shape-mismatch")
+            raise ShapeMismatchError(f"axis {axis}: {a} does not broadcast with {b}")
         shape += (answer.dim,)
     return shape
 

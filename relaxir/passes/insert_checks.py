@@ -20,7 +20,7 @@ from relaxir.ir.relations import apply_signature
 from relaxir.ir.rewrite import Rewriter, function_dims
 from relaxir.ir.types import Type, type_dims
 from relaxir.passes.base import Pass, PassContext
-from relaxir.sym import Dim, DimLike, Facts, Relation, substitute
+from relaxir.sym import Dim, DimLike, Facts, Relation, free_dims, substitute
 
 
 class _Inserter(Rewriter):
@@ -43,7 +43,9 @@ class _Inserter(Rewriter):
         if isinstance(new, MatchCast):
             checks = self.compare(new.value.type, new.var.type, f"match_cast of `{new.var.name}`", new)
             return (new, *checks)  # the cast defines symbols that the checks use
-        return (*self.of_call(new.value, new), new)
+        checks = self.of_call(new.value, new)
+        later = tuple(c for c in checks if set(new.defines) & _symbols(c))  # of sizes that the call itself gives
+        return (*(c for c in checks if c not in later), new, *later)
 
     def of_call(self, value: Expr, binding: Bind) -> tuple[Check, ...]:
         """Checks of one call, by inferring it again."""
@@ -88,9 +90,11 @@ class _Inserter(Rewriter):
 
 def _closed(check: Check, facts: Facts) -> bool:
     """Whether a check speaks of symbols of the function only (not of result symbols that are fresh to the caller)."""
-    known = set(facts.dims)
-    left, right = check.relation.left, check.relation.right
-    return all(s in known for side in (left, right) for s in getattr(side, "free_symbols", ()))
+    return _symbols(check) <= set(facts.dims)
+
+
+def _symbols(check: Check) -> set[Dim]:
+    return {s for side in (check.relation.left, check.relation.right) for s in free_dims(side)}
 
 
 def renaming(inferred: Type, recorded: Type, fresh: Sequence[Dim]) -> dict[Dim, DimLike]:
