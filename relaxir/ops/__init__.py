@@ -12,6 +12,7 @@ from relaxir.ops.arg_reduce import ARG_REDUCE
 from relaxir.ops.binary import BINARY
 from relaxir.ops.channel_norm import CHANNEL_NORM
 from relaxir.ops.comparison import COMPARISON
+from relaxir.ops.conv import CONV
 from relaxir.ops.creation import CREATION
 from relaxir.ops.detection import DETECTION
 from relaxir.ops.division import DIVISION
@@ -41,6 +42,7 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *BINARY,
     *CHANNEL_NORM,
     *COMPARISON,
+    *CONV,
     *CREATION,
     *DETECTION,
     *DIVISION,

@@ -6,6 +6,7 @@ import random
 import signal
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -108,7 +109,9 @@ def resident_pages() -> int:
         return int(file.read().split()[1])
 
 
-@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 127, 128, 129, 4096, 100_000, 4 * MB - 1, 4 * MB, 4 * MB + 1, 33 * MB])
+@pytest.mark.parametrize(
+    "size", [0, 1, 63, 64, 65, 127, 128, 129, 4096, 100_000, 4 * MB - 1, 4 * MB, 4 * MB + 1, 33 * MB]
+)
 def test_blocks_are_aligned_writable_and_reused(runtime: Runtime, size: int) -> None:
     block = runtime.alloc(size)
     assert block is not None
@@ -154,7 +157,7 @@ def test_blocks_never_overlap(runtime: Runtime) -> None:
         live[made] = size
         if len(live) % 16 == 0:
             spans = sorted(live.items())
-            assert all(start + size <= other for (start, size), (other, _) in zip(spans, spans[1:], strict=False))
+            assert all(start + size <= other for (start, size), (other, _) in pairwise(spans))
     for block in live:
         runtime.free(block)
 
