@@ -246,10 +246,14 @@ def _panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
     def inside(_: Expr, j: Expr) -> Expr:
         return panel * job.width + j < job.columns
 
-    if job.roles.packed or job.roles.padded:
-        return _rows(job, panel, start, count, inside)
-    guarded = masked(job.roles.vector, job.roles.lane.var < job.columns)
-    partial = _rows(replace(job, roles=replace(job.roles, vector=guarded)), panel, start, count, inside)
+    in_range = job.roles.lane.var < job.columns
+    roles = job.roles
+    if roles.lane.var in variables_of(roles.scalar):  # a batch axis as lanes: both factors have a tail
+        roles = replace(roles, scalar=masked(roles.scalar, in_range))
+    if roles.packed or roles.padded:
+        return _rows(replace(job, roles=roles), panel, start, count, inside)
+    roles = replace(roles, vector=masked(roles.vector, in_range))
+    partial = _rows(replace(job, roles=roles), panel, start, count, inside)
     if is_const(job.roles.lane.extent) and int(job.roles.lane.extent) < job.width:
         return partial
     full = job.columns >= panel * job.width + job.width
