@@ -43,7 +43,9 @@ class _Inserter(Rewriter):
         if isinstance(new, MatchCast):
             checks = self.compare(new.value.type, new.var.type, f"match_cast of `{new.var.name}`", new)
             return (new, *checks)  # the cast defines symbols that the checks use
-        return (*self.of_call(new.value, new), new)
+        checks = self.of_call(new.value, new)
+        later = tuple(c for c in checks if set(new.defines) & _symbols(c))  # of sizes that the call itself gives
+        return (*(c for c in checks if c not in later), new, *later)
 
     def of_call(self, value: Expr, binding: Bind) -> tuple[Check, ...]:
         """Checks of one call, by inferring it again."""
@@ -92,8 +94,11 @@ class _Inserter(Rewriter):
 
 def _closed(check: Check, known: frozenset[Dim]) -> bool:
     """Whether a check speaks of known symbols only (not of those that data or a result defines)."""
-    sides = (check.relation.left, check.relation.right, *check.args)
-    return all(s in known for side in sides for s in free_dims(side))
+    return _symbols(check) <= known
+
+
+def _symbols(check: Check) -> set[Dim]:
+    return {s for side in (check.relation.left, check.relation.right, *check.args) for s in free_dims(side)}
 
 
 def renaming(inferred: Type, recorded: Type, fresh: Sequence[Dim]) -> dict[Dim, DimLike]:
