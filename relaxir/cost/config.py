@@ -24,6 +24,7 @@ class Config:
         block: rows between two passes over the weights (what stays in the second-level cache).
         row_vector: elements per step of a vector loop; 0 leaves it to the backend.
         parallel: ``auto`` (enough work: all threads) or ``none``.
+
     """
 
     mr: int = 6

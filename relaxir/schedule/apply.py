@@ -24,15 +24,22 @@ def schedule(func: PrimFunc, target: TargetInfo, config: Config | None = None) -
     Args:
         func: a program in block form (code outside blocks is kept).
         target: the machine.
-        config: choices; None takes the rule of thumb's.
+        config: choices; None takes ``attrs["config"]`` if it is there, else the rule of thumb's.
+
     """
-    chosen = RuleChooser().choose(func, target) if config is None else config
+    chosen = choose(func, target) if config is None else config
     machine = Machine(target, chosen)
     program = reuse_results(open_program(func))
     body, rules = _apply(program, machine)
     done = close_program(program, body)
     attrs = MappingProxyType({**done.attrs, "config": str(chosen), "rules": rules})
     return lift_allocs(replace(done, attrs=attrs))
+
+
+def choose(func: PrimFunc, target: TargetInfo) -> Config:
+    """The configuration recorded in the program's attributes, or the rule of thumb's."""
+    recorded = func.attrs.get("config")
+    return Config.parse(recorded) if isinstance(recorded, str) else RuleChooser().choose(func, target)
 
 
 def _apply(program: Program, machine: Machine) -> tuple[Stmt, tuple[str, ...]]:

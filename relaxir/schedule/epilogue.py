@@ -24,6 +24,7 @@ def collect_epilogue(
         found: the contraction.
         following: the stages after it.
         later: stages that run after ``following`` (they may read what the run writes).
+
     """
     place = Var(found.store.buffer.name, found.store.buffer.dtype)
     first = _initial(found)
@@ -42,6 +43,7 @@ def collect_epilogue(
         name, value, store = step
         values.append((name, value))
         known[store.buffer] = (name, store.indices)
+        stores = [s for s in stores if s.buffer is not store.buffer or s.indices != store.indices]
         stores.append(store)
         taken += 1
     rest = (*following[taken:], *later)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from relaxir.cost import stmt_flops
 from relaxir.schedule.loops import FEW_POINTS, Machine, chunked_vector, loop, nest, parallel, seq, vector
-from relaxir.sym import DimLike, ceildiv, is_const, mul, product
+from relaxir.sym import DimLike, ceildiv, is_const, product
 from relaxir.tir import Axis, AxisKind, Bcast, Block, Expr, ForKind, If, Stmt, Store, Var, as_expr, const, eq, minimum
 from relaxir.tir.access import loads_of, stride
 from relaxir.tir.expr import Size
@@ -106,14 +105,11 @@ def parallel_nest(block: Block, machine: Machine) -> Stmt:
     if split.tile is not None and split.lane is not None:
         return _tiled(block, split, machine)
     body = inner_body(block, split)
-    inside = product(a.extent for a in (*split.reduce, *((split.lane,) if split.lane is not None else ())))
     points = product(a.extent for a in split.outer)
-    cost = stmt_flops(block.body)
     few = is_const(points) and int(points) <= FEW_POINTS
     if few and split.lane is not None and not split.lane_reduces:
-        work = mul(points, mul(product(a.extent for a in split.reduce), cost))
-        return guard_broadcast(chunked_vector(split.lane, nest(split.outer, body), work, machine), split.lane)
-    return guard_broadcast(parallel(split.outer, body, mul(inside, cost), machine), split.lane)
+        return guard_broadcast(chunked_vector(split.lane, nest(split.outer, body), machine), split.lane)
+    return guard_broadcast(parallel(split.outer, body, machine), split.lane)
 
 
 def _tiled(block: Block, split: Split, machine: Machine) -> Stmt:
@@ -122,7 +118,7 @@ def _tiled(block: Block, split: Split, machine: Machine) -> Stmt:
     before: ``for i: vector j: y[i, j] = x[j, i]``; after: ``for it, jt: for i < 16: vector j < 16: y[...] = x[...]``
     """
     tile, lane = split.tile, split.lane
-    assert tile is not None and lane is not None  # noqa: S101, PT018  # the caller looked
+    assert tile is not None and lane is not None  # noqa: PT018  # the caller looked
     blocks: list[Axis] = []
     body: Stmt = block.body
     for axis, kind in ((lane, ForKind.VECTOR), (tile, ForKind.SERIAL)):
@@ -133,8 +129,7 @@ def _tiled(block: Block, split: Split, machine: Machine) -> Stmt:
         body = loop(inner, extent, body, kind)
         blocks.append(Axis(at, ceildiv(axis.extent, TILE)))
     outer = tuple(a for a in split.outer if a is not tile)
-    work = mul(TILE * TILE, stmt_flops(block.body))
-    return guard_broadcast(parallel((*outer, blocks[1], blocks[0]), body, work, machine), lane)
+    return guard_broadcast(parallel((*outer, blocks[1], blocks[0]), body, machine), lane)
 
 
 def guard_broadcast(stmt: Stmt, lane: Axis | None) -> Stmt:

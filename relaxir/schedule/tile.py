@@ -68,6 +68,7 @@ class TileSpec:
         shared: whether all rows of a tile use the same vectors (they are then loaded once per step).
         unroll: steps of the innermost reduce loop per iteration.
         prefetch: a statement per unrolled iteration, given its number, or None.
+
     """
 
     scalar: Expr
@@ -98,6 +99,7 @@ def switch_rows(rows: Expr, most: int, vectors: int, make: Callable[[DimLike, in
         vectors: vector registers per row, which decides how many accumulator sets are needed.
         make: ``make(rows, sets)`` builds the tile; ``rows`` is an int or a symbol that the `Switch` binds.
         least: smallest number of rows.
+
     """
     if isinstance(rows, Const):
         count = int(rows.value)
@@ -120,6 +122,7 @@ def tile(spec: TileSpec, rows: DimLike, sets: int, bound: Callable[[Expr, Expr],
         rows: number of rows, an int or a symbol bound by a `Switch` around the tile.
         sets: accumulator sets along the reduced axis.
         bound: for a partial tile, which lanes exist, given row and lane; None when all do.
+
     """
     dtype = spec.epilogue.values[0][0].dtype
     many = is_const(spec.reduce[-1].extent) and int(spec.reduce[-1].extent) < spec.unroll
@@ -205,15 +208,19 @@ def masked(vector: Expr, inside: Expr) -> Expr:
     return Select(inside, vector, identity(Combine.SUM, vector.dtype))
 
 
-def packed_lanes(load: Load, lane: Var) -> int:
-    """Lanes of a packed panel ``w[..., lane // n, ..., lane % n]``, or 0 if the load is not of this form."""
+def packed_lanes(load: Load, lane: Axis) -> int:
+    """Lanes of a packed panel ``w[..., lane // n, ..., lane % n]``, or 0 if the load is not of this form.
+
+    The panel index may be missing where the axis has one panel only.
+    """
     if not load.indices:
         return 0
     last = load.indices[-1]
-    if not (isinstance(last, Binary) and last.op is BinOp.MOD and last.a is lane and isinstance(last.b, Const)):
+    if not (isinstance(last, Binary) and last.op is BinOp.MOD and last.a is lane.var and isinstance(last.b, Const)):
         return 0
     width = int(last.b.value)
-    panel = any(_is_panel(x, lane, width) for x in load.indices[:-1])
+    single = is_const(lane.extent) and int(lane.extent) <= width
+    panel = single or any(_is_panel(x, lane.var, width) for x in load.indices[:-1])
     return width if panel and load.buffer.shape[-1] == width else 0
 
 

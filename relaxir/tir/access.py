@@ -45,6 +45,7 @@ def affine(expr: Expr, variables: Collection[Var]) -> Affine | None:
 
     Returns:
         Coefficients (dimensions, no zeros) by variable, and the rest, which has none of the variables.
+
     """
     if isinstance(expr, Var) and expr in variables:
         return MappingProxyType({expr: 1}), const(0)

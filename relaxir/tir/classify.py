@@ -40,6 +40,7 @@ class Contraction:
         rows: spatial axes that only ``left`` uses.
         columns: spatial axes that only ``right`` uses.
         reduce: the reduce axes, outermost first.
+
     """
 
     block: Block

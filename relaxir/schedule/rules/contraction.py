@@ -12,10 +12,22 @@ from dataclasses import dataclass, replace
 
 from relaxir.schedule.epilogue import collect_epilogue
 from relaxir.schedule.loops import Machine, loop, nest, parallel, seq
+from relaxir.schedule.padding import stage_factor
 from relaxir.schedule.program import Program
-from relaxir.schedule.tile import At, Epilogue, TileSpec, accumulator_sets, masked, packed_lanes, panel_at, switch_rows, tile
+from relaxir.schedule.stage_nest import parallel_nest
+from relaxir.schedule.tile import (
+    At,
+    Epilogue,
+    TileSpec,
+    accumulator_sets,
+    masked,
+    packed_lanes,
+    panel_at,
+    switch_rows,
+    tile,
+)
 from relaxir.support.dtypes import info
-from relaxir.sym import DimLike, ceildiv, floordiv, is_const, min_, mod, mul, product
+from relaxir.sym import DimLike, ceildiv, floordiv, is_const, product
 from relaxir.tir import (
     Alloc,
     Axis,
@@ -31,6 +43,7 @@ from relaxir.tir import (
     Load,
     Prefetch,
     Scope,
+    Select,
     Stmt,
     Store,
     Var,
@@ -40,7 +53,7 @@ from relaxir.tir import (
     eq,
     minimum,
 )
-from relaxir.tir.access import loads_of, stride, variables_of
+from relaxir.tir.access import affine, loads_of, stride, variables_of
 from relaxir.tir.classify import Contraction, match_contraction
 from relaxir.tir.expr import BinOp
 from relaxir.tir.visit import substitute_vars
@@ -60,6 +73,7 @@ class Roles:
     reduce: tuple[Axis, ...]
     packed: int  # lanes of the packed layout, 0 if not packed
     on_the_fly: bool  # the vector factor must be packed first
+    padded: bool = False  # lanes past the end may be read
 
 
 def _lane_ok(expr: Expr, var: Var) -> bool:
@@ -67,8 +81,8 @@ def _lane_ok(expr: Expr, var: Var) -> bool:
     return all(stride(e, var) in (0, 1) for e in loads)
 
 
-def _packed(expr: Expr, var: Var) -> int:
-    widths = [packed_lanes(e, var) for e in loads_of(expr) if var in variables_of(e)]
+def _packed(expr: Expr, lane: Axis) -> int:
+    widths = [packed_lanes(e, lane) for e in loads_of(expr) if lane.var in variables_of(e)]
     return widths[0] if len(widths) == 1 else 0
 
 
@@ -88,7 +102,7 @@ def assign_roles(found: Contraction) -> Roles | None:
 
     for lane in (*found.columns, *found.rows):
         side = found.right if lane in found.columns else found.left
-        width = _packed(side, lane)
+        width = _packed(side, axes[lane])
         if width:
             return roles(lane, width, False)
     candidates = [v for v in (*reversed(found.columns), *reversed(found.rows), *reversed(found.batch))]
@@ -113,8 +127,13 @@ class ContractionRule:
         """Schedule the first stage and its epilogue; None if it is no contraction, or has no usable lanes."""
         block = stages[0]
         found = match_contraction(block) if isinstance(block, Block) else None
-        roles = assign_roles(found) if found is not None else None
-        if found is None or roles is None:
+        if found is None:
+            return None
+        windows = _stage_windows(found, stages[1:], program, machine)
+        if windows is not None:
+            return windows
+        roles = assign_roles(found)
+        if roles is None:
             return None
         if roles.on_the_fly and not _fits_stack(roles, machine):
             return None
@@ -122,14 +141,45 @@ class ContractionRule:
         return schedule_contraction(roles, epilogue, machine), 1 + taken
 
 
+def _stage_windows(
+    found: Contraction, following: Sequence[Stmt], program: Program, machine: Machine
+) -> tuple[Stmt, int] | None:
+    """A convolution: stage its padded or strided input first, or None where nothing needs it."""
+    axes = {a.var: a for a in found.block.axes}
+    for var in (*found.rows, *found.columns):
+        factor = found.left if var in found.rows else found.right
+        load = factor.then if isinstance(factor, Select) else factor
+        if not isinstance(load, Load) or stride(found.store, var) != 1:
+            continue
+        plain = not isinstance(factor, Select) and stride(load, var) == 1
+        last = affine(load.indices[-1], (var,)) if load.indices and not plain else None
+        if last is None or var not in last[0]:
+            continue
+        width = _panel_width(factor.dtype, axes[var].extent, machine)
+        staged = stage_factor(factor, found.block.axes, axes[var], width)
+        if staged is None:
+            continue
+        others = found.columns if var in found.rows else found.rows
+        row = axes[others[-1]] if others else None
+        spatial = (a for a in found.block.axes if a.kind is AxisKind.SPATIAL)
+        outer = tuple(a for a in spatial if a.var is not var and a is not row)
+        scalar = found.right if var in found.rows else found.left
+        reduce = tuple(axes[v] for v in found.reduce)
+        roles = Roles(scalar, staged.load, axes[var], row, outer, reduce, 0, False, padded=True)
+        epilogue, taken = collect_epilogue(program, found, following)
+        body = schedule_contraction(roles, epilogue, machine)
+        return Alloc(staged.buffer, seq(parallel_nest(staged.fill, machine), body)), 1 + taken
+    return None
+
+
 def _width(roles: Roles, machine: Machine) -> int:
-    if roles.packed:
-        return roles.packed
-    dtype = roles.vector.dtype
+    return roles.packed or _panel_width(roles.vector.dtype, roles.lane.extent, machine)
+
+
+def _panel_width(dtype: str, extent: DimLike, machine: Machine) -> int:
     lanes = machine.target.lanes(dtype)
     width = -(-machine.config.nr // lanes) * lanes
-    extent = roles.lane.extent
-    return min(width, -(-int(extent) // lanes) * lanes) if is_const(extent) else width
+    return max(lanes, min(width, -(-int(extent) // lanes) * lanes)) if is_const(extent) else width
 
 
 def _fits_stack(roles: Roles, machine: Machine) -> bool:
@@ -153,11 +203,6 @@ class Job:
         return max(1, self.width // self.machine.target.lanes(self.roles.vector.dtype))
 
     @property
-    def depth(self) -> DimLike:
-        """Products summed per result."""
-        return product(a.extent for a in self.roles.reduce)
-
-    @property
     def exact(self) -> bool:
         """Whether every panel is full."""
         return is_const(self.roles.lane.extent) and int(self.roles.lane.extent) % self.width == 0
@@ -173,12 +218,11 @@ def schedule_contraction(roles: Roles, epilogue: Epilogue, machine: Machine) -> 
     job = Job(roles, epilogue, machine, _width(roles, machine))
     row = roles.row
     panels = Axis(Var("panel"), ceildiv(roles.lane.extent, job.width))
-    cost = mul(2 * job.width, job.depth)
-    one = _one_row(job, cost) if roles.packed else None
+    one = _one_row(job) if roles.packed else None
     if row is None or row.extent == 1:
         if one is not None:
             return one
-        return parallel((*roles.outer, panels), _panel(job, panels.var, const(0), const(1)), cost, machine)
+        return parallel((*roles.outer, panels), _panel(job, panels.var, const(0), const(1)), machine)
     block = machine.config.block
     blocks = Axis(Var("rows"), ceildiv(row.extent, block))
     start = blocks.var * block
@@ -186,7 +230,7 @@ def schedule_contraction(roles: Roles, epilogue: Epilogue, machine: Machine) -> 
     if is_const(row.extent) and (int(row.extent) <= block or int(row.extent) % block == 0):
         count = const(min(int(row.extent), block))
     body = _panel(job, panels.var, start, count)
-    many = parallel((*roles.outer, blocks, panels), body, mul(cost, min_(row.extent, block)), machine)
+    many = parallel((*roles.outer, blocks, panels), body, machine)
     if one is None or is_const(row.extent):
         return many
     return If(eq(as_expr(row.extent), const(1)), one, many)
@@ -202,7 +246,7 @@ def _panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
     def inside(_: Expr, j: Expr) -> Expr:
         return panel * job.width + j < job.columns
 
-    if job.roles.packed:
+    if job.roles.packed or job.roles.padded:
         return _rows(job, panel, start, count, inside)
     guarded = masked(job.roles.vector, job.roles.lane.var < job.columns)
     partial = _rows(replace(job, roles=replace(job.roles, vector=guarded)), panel, start, count, inside)
@@ -251,7 +295,7 @@ def _row_counts(count: int, most: int) -> tuple[int, int]:
 
 def _prefetcher(roles: Roles, at: At, panel: Var, t: Var, unroll: int) -> Callable[[Expr], Stmt]:
     """Each tile brings a share of the next panel near: one cache line per unrolled iteration."""
-    load = next(e for e in loads_of(roles.vector) if packed_lanes(e, roles.lane.var))
+    load = next(e for e in loads_of(roles.vector) if packed_lanes(e, roles.lane))
     k = roles.reduce[-1]
     share = as_expr(floordiv(k.extent, unroll))
 
@@ -263,7 +307,7 @@ def _prefetcher(roles: Roles, at: At, panel: Var, t: Var, unroll: int) -> Callab
     return hint
 
 
-def _one_row(job: Job, cost: DimLike) -> Stmt:
+def _one_row(job: Job) -> Stmt:
     """One row times packed panels: several panels side by side keep several memory streams busy."""
     roles, count = job.roles, job.machine.config.panels
     total = ceildiv(roles.lane.extent, job.width)
@@ -287,7 +331,7 @@ def _one_row(job: Job, cost: DimLike) -> Stmt:
     if is_const(total) and (int(total) < count or int(total) % count == 0):
         number = const(min(int(total), count))
     body = Let(first, group.var * count, switch_rows(number, count, job.vectors, make))
-    return parallel((*roles.outer, group), body, mul(cost, count), job.machine)
+    return parallel((*roles.outer, group), body, job.machine)
 
 
 def _pack_panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:

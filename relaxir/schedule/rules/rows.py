@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from relaxir.cost import stmt_flops
 from relaxir.schedule.loops import Machine, parallel, seq
 from relaxir.schedule.program import Program, accesses_of, reindex
 from relaxir.schedule.stage_nest import serial_nest
 from relaxir.support.dtypes import info
-from relaxir.sym import DimLike, add, is_const, mul, product
+from relaxir.sym import is_const, product
 from relaxir.tir import Alloc, AxisKind, Block, Buffer, Scope, Stmt, Store
 from relaxir.tir.access import is_identity
 from relaxir.tir.classify import match_contraction
@@ -32,7 +31,11 @@ class RowsRule:
         """Schedule the longest run of at least two stages that can share a loop."""
         blocks: list[Block] = []
         for s in stages:
-            if not isinstance(s, Block) or not isinstance(s.body, Store) or (blocks and match_contraction(s) is not None):
+            if (
+                not isinstance(s, Block)
+                or not isinstance(s.body, Store)
+                or (blocks and match_contraction(s) is not None)
+            ):
                 break
             blocks.append(s)
         for count in range(len(blocks), 1, -1):
@@ -78,21 +81,17 @@ def _same_row(block: Block, written: set[Buffer], count: int) -> bool:
     )
 
 
-def _together(
-    program: Program, group: Sequence[Block], leading: int, later: Sequence[Stmt], machine: Machine
-) -> Stmt:
+def _together(program: Program, group: Sequence[Block], leading: int, later: Sequence[Stmt], machine: Machine) -> Stmt:
     axes = group[0].axes[:leading]
     nests: list[Stmt] = []
-    work: DimLike = 0
     for block in group:
         shared = {old.var: new.var for old, new in zip(block.axes, axes, strict=False)}
         nests.append(serial_nest(substitute_vars(block, shared), leading))
-        work = add(work, mul(product(a.extent for a in block.axes[leading:]), stmt_flops(block.body)))
     body = seq(*nests)
     for buffer in _private(program, group, leading, later):
         cell = replace(buffer, shape=buffer.shape[leading:], scope=Scope.STACK)
         body = Alloc(cell, reindex(body, {buffer: cell}, {buffer: lambda old: old[leading:]}))
-    return parallel(axes, body, work, machine)
+    return parallel(axes, body, machine)
 
 
 def _private(program: Program, group: Sequence[Block], leading: int, later: Sequence[Stmt]) -> tuple[Buffer, ...]:
