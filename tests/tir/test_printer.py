@@ -38,7 +38,7 @@ from relaxir.tir.printer import expr_text, prim_func_text, stmt_text
 N = dim("n")
 X = Buffer("x", (N, 4), "f32")
 H = Buffer("h", (N,), "f16")
-I, J = Var("i"), Var("j")
+I, J = Var("i"), Var("j")  # noqa: E741  # the loops they stand for
 F = X[I, J]
 
 EXPRESSIONS: tuple[tuple[Expr, str], ...] = (
@@ -93,7 +93,7 @@ def test_scopes_keep_names_apart() -> None:
     inner = Alloc(a, Store(a, (const(0),), const(0.0, "f32")))
     outer = Alloc(b, Seq((Store(b, (const(1),), const(1.0, "f32")), inner)))
     assert stmt_text(Seq((inner, For(I, Size(N), Let(Var("i"), I + 1, outer))))) == (
-        'with T.scope():\n'
+        "with T.scope():\n"
         '    a = T.alloc((4,), "f32", scope="stack")\n'
         "    a[0] = 0.0\n"
         "for i in T.serial(n):\n"

@@ -45,7 +45,7 @@ from relaxir.tir.verify import verify_prim_func
 
 N, R = dim("n"), dim("r", min=1, max=4)
 X, Y = Buffer("x", (N, 4), "f32"), Buffer("y", (N, 4), "f32")
-I, J = Var("i"), Var("j")
+I, J = Var("i"), Var("j")  # noqa: E741  # the loops they stand for
 ZERO, ONE = const(0), const(1)
 HOST = MappingProxyType({"scope": "host"})
 STORE = Store(Y, (ZERO, ZERO), const(1.0, "f32"))
@@ -93,11 +93,17 @@ BROKEN: tuple[tuple[int, str, Stmt], ...] = (
     (6, "`&` of float32", raw(BinOp.AND, "float32")),
     (6, "`<<` of float32", raw(BinOp.SHL, "float32")),
     (8, "a spatial axis after a reduce axis", block(STORE, AxisKind.REDUCE, AxisKind.SPATIAL)),
-    (8, "under a reduce axis without combining", block(Store(Y, (I, ZERO), X[0, J]), AxisKind.SPATIAL, AxisKind.REDUCE)),
+    (
+        8,
+        "under a reduce axis without combining",
+        block(Store(Y, (I, ZERO), X[0, J]), AxisKind.SPATIAL, AxisKind.REDUCE),
+    ),
     (
         2,
         "variable `j` is used outside",
-        block(Store(Y, (I, ZERO), X[0, J], Combine.SUM), AxisKind.SPATIAL, AxisKind.REDUCE, init=Store(Y, (I, J), X[0, 0])),
+        block(
+            Store(Y, (I, ZERO), X[0, J], Combine.SUM), AxisKind.SPATIAL, AxisKind.REDUCE, init=Store(Y, (I, J), X[0, 0])
+        ),
     ),
     (9, "iterations of the parallel loop `i` all store to `y`", over(STORE, ForKind.PARALLEL)),
     (9, "iterations of the vector loop `i` all store to `y`", over(STORE, ForKind.VECTOR)),
@@ -130,7 +136,9 @@ HARMLESS: tuple[Stmt, ...] = (
     over(Let(J, binary(BinOp.ADD, I, 1), Store(Y, (J, ZERO), X[0, 0])), ForKind.PARALLEL),
     over(If(eq(I, ZERO), STORE), ForKind.PARALLEL),
     Seq((over(STORE), over(STORE))),  # one variable, two loops beside each other
-    block(Store(Y, (I, ZERO), X[0, J], Combine.SUM), AxisKind.SPATIAL, AxisKind.REDUCE, init=Store(Y, (I, ZERO), X[0, 0])),
+    block(
+        Store(Y, (I, ZERO), X[0, J], Combine.SUM), AxisKind.SPATIAL, AxisKind.REDUCE, init=Store(Y, (I, ZERO), X[0, 0])
+    ),
     Switch(Size(N), R, 1, 5, Alloc(small((R, 4), Scope.REGISTER), For(I, Size(R), STORE, ForKind.UNROLL))),
     Seq(()),
     Let(Var("b", "bool"), binary(BinOp.AND, eq(ZERO, ZERO), eq(ZERO, ZERO)), STORE),
