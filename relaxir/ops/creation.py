@@ -163,8 +163,9 @@ class Ones(Filled):
 class Arange(Op["Arange.Attrs"]):
     """``start, start + step, ...`` before ``stop``: element i is ``start + i * step``.
 
-    Integer entries are any dims; the sign of ``step`` may be unknown until run time. With a float among them all three are
-    numbers, and elements are computed in float64. `Range` takes scalar operands. TVM: relax.arange, ONNX: Range.
+    Integer entries are any dims; the sign of ``step`` may be unknown until run time. With a float among them all
+    three are numbers, and elements are computed in float64. `Range` takes scalar operands. TVM: relax.arange, ONNX:
+    Range.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -206,7 +207,7 @@ class Arange(Op["Arange.Attrs"]):
             return TensorType((range_size(*values, ctx.facts),), kind)
         if not all(isinstance(v, int | float) for v in values):
             ctx.fail("with a float, start, stop and step must all be numbers", code="attribute", help="use range")
-        return TensorType((float_count(*map(float, values)),), kind)  # type: ignore[arg-type]  # numbers, checked above
+        return TensorType((float_count(*map(float, values)),), kind)
 
     def lower(self, args: tuple[TensorType, ...], attrs: Arange.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:
         """Affine in the index."""

@@ -1,8 +1,8 @@
 """Shape operands made into dimensions: the one set of routines, written over dims.
 
-Every function takes ints, symbolic expressions and run-time (fresh) dims alike, and gives expressions whose value is what
-NumPy and ONNX define for those values. Signs that are not known are tests written as arithmetic: `negative` is 1 for
-negative values and 0 otherwise, so that one formula serves constants (it folds), symbols (facts simplify it) and
+Every function takes ints, symbolic expressions and run-time (fresh) dims alike, and gives expressions whose value is
+what NumPy and ONNX define for those values. Signs that are not known are tests written as arithmetic: `negative` is 1
+for negative values and 0 otherwise, so that one formula serves constants (it folds), symbols (facts simplify it) and
 values first known at run time. No formula overflows for values near the ends of int64.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from relaxir.ir.op import InferCtx
-from relaxir.support.errors import InferError
+from relaxir.support.errors import InferError, ShapeMismatchError
 from relaxir.sym import DimLike, Facts, Proof, add, ceildiv, floordiv, free_dims, max_, min_, mul, product, sub
 
 FAR: Final = 2**31 - 1
@@ -162,7 +162,9 @@ def _copied(d: DimLike, axis: int, source: Sequence[DimLike], allow_zero: bool, 
             raise InferError(f"entry {axis} of a reshape target is {d}", code="attribute", help="use -1 or an extent")
         if d == 0 and not allow_zero:
             if axis >= len(source):
-                raise InferError(f"entry {axis} of a reshape target copies an axis that the input lacks", code="attribute")
+                raise InferError(
+                    f"entry {axis} of a reshape target copies an axis that the input lacks", code="attribute"
+                )
             return source[axis]
         return d
     # only a value that comes from data (it may be negative) can mean "copy" by being 0
@@ -192,7 +194,7 @@ def expand_target(
     """Shape of ONNX's Expand: both sides broadcast against each other.
 
     Raises:
-        InferError: for extents that are proved not to broadcast.
+        ShapeMismatchError: for extents that are proved not to broadcast.
     """
     known = facts or Facts()
     rank = max(len(source), len(target))
@@ -202,7 +204,7 @@ def expand_target(
     for axis, (a, b) in enumerate(zip(left, right, strict=True)):
         answer = known.broadcast(a, b)
         if answer.verdict is Proof.REFUTED:
-            raise InferError(f"axis {axis}: {a} does not broadcast with {b}", code="shape-mismatch")
+            raise ShapeMismatchError(f"axis {axis}: {a} does not broadcast with {b}")
         shape += (answer.dim,)
     return shape
 

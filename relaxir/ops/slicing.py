@@ -26,9 +26,10 @@ def replace_at(indices: Sequence[Expr], axis: int, value: Expr) -> tuple[Expr, .
 class StridedSlice(Op["StridedSlice.Attrs"]):
     """``y[..., i, ...] = x[..., begin + i * step, ...]`` for ``0 <= i < size``, on each of ``axes``.
 
-    The slice is already normalised: `relaxir.ops.indexing.slice_range` gives begin, size and step of any Python slice, with
-    its clamping. Every entry is any dim; steps are of any sign, also one known only at run time. All elements must lie
-    inside the axis (checked at run time where unknown). Every dtype. TVM: relax.strided_slice, ONNX: Slice.
+    The slice is already normalised: `relaxir.ops.indexing.slice_range` gives begin, size and step of any Python
+    slice, with its clamping. Every entry is any dim; steps are of any sign, also one known only at run time. All
+    elements must lie inside the axis (checked at run time where unknown). Every dtype. TVM: relax.strided_slice,
+    ONNX: Slice.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -99,9 +100,9 @@ class StridedSlice(Op["StridedSlice.Attrs"]):
 class Pad(Op["Pad.Attrs"]):
     """Surround the tensor by ``pads[axis] = (before, after)`` elements; negative counts crop.
 
-    ``mode``: ``constant`` fills with the scalar operand ``value`` (0 if absent); ``edge`` repeats the border; ``reflect``
-    mirrors without repeating the border (bouncing as often as needed); ``wrap`` goes round. All but ``constant`` need
-    at least one element along a padded axis. Every dtype. TVM: relax.nn.pad, ONNX: Pad.
+    ``mode``: ``constant`` fills with the scalar operand ``value`` (0 if absent); ``edge`` repeats the border;
+    ``reflect`` mirrors without repeating the border (bouncing as often as needed); ``wrap`` goes round. All but
+    ``constant`` need at least one element along a padded axis. Every dtype. TVM: relax.nn.pad, ONNX: Pad.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -236,7 +237,7 @@ class Flip(Op["Flip.Attrs"]):
 
 
 class Roll(Op["Roll.Attrs"]):
-    """Move elements by ``shifts`` along ``axes``, those leaving at one end entering at the other: ``y[i] = x[(i - s) % d]``.
+    """Move elements by ``shifts`` along ``axes``, those that leave coming in again: ``y[i] = x[(i - s) % d]``.
 
     Shifts are any dims of any sign. TVM: none, ONNX: none (NumPy roll).
     """

@@ -13,7 +13,7 @@ import pytest
 from relaxir import ops
 from relaxir.ir import IRModule, Op, ShapeType
 from relaxir.passes import Pipeline
-from relaxir.pipelines import GRAPH, LOWER
+from relaxir.pipelines import GRAPH, KERNELS, LOWER
 from relaxir.runtime.interp import evaluate
 from relaxir.support.errors import RuntimeShapeError
 from relaxir.text import parse
@@ -33,7 +33,11 @@ def legal(module: IRModule) -> Run:
     return interpreted(Pipeline((*GRAPH, *LOWER))(module))
 
 
-BUILDS: dict[str, Callable[[IRModule], Run]] = {"interpreted": interpreted, "legal": legal}
+def scheduled(module: IRModule) -> Run:
+    return interpreted(Pipeline((*GRAPH, *LOWER, *KERNELS))(module))
+
+
+BUILDS: dict[str, Callable[[IRModule], Run]] = {"interpreted": interpreted, "legal": legal, "scheduled": scheduled}
 
 
 @pytest.fixture(params=sorted(BUILDS))

@@ -105,7 +105,7 @@ def assign_roles(found: Contraction) -> Roles | None:
         width = _packed(side, axes[lane])
         if width:
             return roles(lane, width, False)
-    candidates = [v for v in (*reversed(found.columns), *reversed(found.rows), *reversed(found.batch))]
+    candidates = (*reversed(found.columns), *reversed(found.rows), *reversed(found.batch))
     for need_store in (True, False):
         for lane in candidates:
             both = _lane_ok(found.left, lane) and _lane_ok(found.right, lane)
@@ -144,7 +144,7 @@ class ContractionRule:
 def _stage_windows(
     found: Contraction, following: Sequence[Stmt], program: Program, machine: Machine
 ) -> tuple[Stmt, int] | None:
-    """A convolution: stage its padded or strided input first, or None where nothing needs it."""
+    """Stage the padded or strided input of a convolution first; None where nothing needs it."""
     axes = {a.var: a for a in found.block.axes}
     for var in (*found.rows, *found.columns):
         factor = found.left if var in found.rows else found.right
@@ -246,10 +246,14 @@ def _panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
     def inside(_: Expr, j: Expr) -> Expr:
         return panel * job.width + j < job.columns
 
-    if job.roles.packed or job.roles.padded:
-        return _rows(job, panel, start, count, inside)
-    guarded = masked(job.roles.vector, job.roles.lane.var < job.columns)
-    partial = _rows(replace(job, roles=replace(job.roles, vector=guarded)), panel, start, count, inside)
+    in_range = job.roles.lane.var < job.columns
+    roles = job.roles
+    if roles.lane.var in variables_of(roles.scalar):  # a batch axis as lanes: both factors have a tail
+        roles = replace(roles, scalar=masked(roles.scalar, in_range))
+    if roles.packed or roles.padded:
+        return _rows(replace(job, roles=roles), panel, start, count, inside)
+    roles = replace(roles, vector=masked(roles.vector, in_range))
+    partial = _rows(replace(job, roles=roles), panel, start, count, inside)
     if is_const(job.roles.lane.extent) and int(job.roles.lane.extent) < job.width:
         return partial
     full = job.columns >= panel * job.width + job.width
@@ -290,7 +294,7 @@ def _row_counts(count: int, most: int) -> tuple[int, int]:
     """Smallest and largest tile of an even split."""
     tiles = max(1, -(-count // most))
     sizes = {(t + 1) * count // tiles - t * count // tiles for t in range(tiles)}
-    return max(1, min(sizes)), max(1, max(sizes))
+    return max(1, min(sizes)), max(1, *sizes)
 
 
 def _prefetcher(roles: Roles, at: At, panel: Var, t: Var, unroll: int) -> Callable[[Expr], Stmt]:
