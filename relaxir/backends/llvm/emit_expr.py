@@ -60,7 +60,7 @@ class Expressions(Env):
         """Write an expression; the result is a scalar if all lanes agree on it, else a vector."""
         if isinstance(expr, Const):
             return ops.constant(expr)
-        key = (self.epoch, self.w.version, len(self.w.scopes), id(self.w.scope))
+        key = (self.epoch, self.w.version, self.w.scope.serial)
         if key != self._memo_key:
             self._memo, self._memo_key = {}, key
         found = self._memo.get(id(expr))
