@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from relaxir.schedule.loops import Machine, parallel, seq
+from relaxir.schedule.lanes import join_lanes
+from relaxir.schedule.loops import Machine, parallel
 from relaxir.schedule.program import Program, accesses_of, reindex
 from relaxir.schedule.stage_nest import serial_nest
 from relaxir.support.dtypes import info
@@ -88,7 +89,7 @@ def _together(program: Program, group: Sequence[Block], leading: int, later: Seq
         shared: dict[Var, Expr] = {old.var: new.var for old, new in zip(block.axes, axes, strict=False)}
         renamed = replace(block, body=substitute_vars(block.body, shared), init=_renamed(block.init, shared))
         nests.append(serial_nest(renamed, leading))
-    body = seq(*nests)
+    body = join_lanes(nests)
     for buffer in _private(program, group, leading, later):
         cell = replace(buffer, shape=buffer.shape[leading:], scope=Scope.STACK)
         body = Alloc(cell, reindex(body, {buffer: cell}, {buffer: lambda old: old[leading:]}))
