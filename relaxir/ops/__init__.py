@@ -12,7 +12,11 @@ from relaxir.ops.arg_reduce import ARG_REDUCE
 from relaxir.ops.binary import BINARY
 from relaxir.ops.channel_norm import CHANNEL_NORM
 from relaxir.ops.comparison import COMPARISON
+from relaxir.ops.conv import CONV
+from relaxir.ops.creation import CREATION
+from relaxir.ops.detection import DETECTION
 from relaxir.ops.division import DIVISION
+from relaxir.ops.dynamic import DYNAMIC
 from relaxir.ops.gathering import GATHERING
 from relaxir.ops.joining import JOINING
 from relaxir.ops.matmul import MATMUL
@@ -23,10 +27,12 @@ from relaxir.ops.reduce import REDUCE
 from relaxir.ops.reduce_norm import REDUCE_NORM
 from relaxir.ops.rounding import ROUNDING
 from relaxir.ops.scan import SCAN
+from relaxir.ops.scattering import SCATTERING
 from relaxir.ops.select import SELECT
 from relaxir.ops.shapes import SHAPES
 from relaxir.ops.slicing import SLICING
 from relaxir.ops.softmax import SOFTMAX
+from relaxir.ops.sorting import SORTING
 from relaxir.ops.trigonometric import TRIGONOMETRIC
 from relaxir.ops.unary import UNARY
 
@@ -36,7 +42,11 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *BINARY,
     *CHANNEL_NORM,
     *COMPARISON,
+    *CONV,
+    *CREATION,
+    *DETECTION,
     *DIVISION,
+    *DYNAMIC,
     *GATHERING,
     *JOINING,
     *MATMUL,
@@ -46,10 +56,12 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *REDUCE_NORM,
     *ROUNDING,
     *SCAN,
+    *SCATTERING,
     *SELECT,
     *SHAPES,
     *SLICING,
     *SOFTMAX,
+    *SORTING,
     *TRIGONOMETRIC,
     *UNARY,
 )

@@ -109,9 +109,9 @@ def read_global(node: ast.expr, functions: Sequence[str], source: Source) -> str
     elif isinstance(node, ast.Subscript) and is_module(node.value):
         name = source.string(node.slice)
     else:
-        source.fail("expected a function of the module, such as Module.f", node)
+        raise source.error("expected a function of the module, such as Module.f", node)
     if name not in functions:
-        source.unknown("function", name, functions, node)
+        raise source.unknown("function", name, functions, node)
     return name
 
 

@@ -103,7 +103,10 @@ def test_short_forms(args, begin: str, size: str) -> None:
     """What everybody writes gives what everybody expects, not a formula."""
     found = slice_range(*args, Facts((n,)))
     facts = Facts((n,))
-    assert (to_text(found.begin).replace(" ", ""), to_text(facts.simplify(found.size))) == (begin.replace(" ", ""), size)
+    assert (to_text(found.begin).replace(" ", ""), to_text(facts.simplify(found.size))) == (
+        begin.replace(" ", ""),
+        size,
+    )
 
 
 def test_zero_step() -> None:

@@ -3,14 +3,16 @@
 Invariants:
 
 1. A context is immutable but for its pools; any number of calls may run on one context at a time.
-2. ``rx_call`` returns 0 or the code of the call's first error, whose text ``rx_last_error`` gives until the next error in that context.
-3. ``rx_create`` returns null with a text in ``rx_create_error`` when the processor lacks a feature, the options are malformed, weights
-   are needed and absent, or memory is short.
+2. ``rx_call`` returns 0 or the code of the call's first error, whose text ``rx_last_error`` gives until the next
+   error in that context.
+3. ``rx_create`` returns null with a text in ``rx_create_error`` when the processor lacks a feature, the options are
+   malformed, weights are needed and absent, or memory is short.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from relaxir.backends.llvm.cpu_ir import checks_cpu
@@ -40,7 +42,9 @@ class Site:
 
     def __post_init__(self) -> None:
         """Refuse formats that would read other than the four values."""
-        if self.format.count("%") != sum(len(m.group()) - (m.group() == "%lld") * 3 for m in _FORMAT.finditer(self.format)):
+        if self.format.count("%") != sum(
+            len(m.group()) - (m.group() == "%lld") * 3 for m in _FORMAT.finditer(self.format)
+        ):
             raise ValueError(f"only %lld and %% may stand in a message: {self.format!r}")
         if len([m for m in _FORMAT.finditer(self.format) if m.group() == "%lld"]) > 4:
             raise ValueError(f"a message shows at most four values: {self.format!r}")
@@ -64,7 +68,12 @@ class HostFunction:
 
 
 def api_text(
-    target: Target, sites: Sequence[Site], functions: Sequence[HostFunction], metadata_json: str, weights_bytes: int, host_arch: str
+    target: Target,
+    sites: Sequence[Site],
+    functions: Sequence[HostFunction],
+    metadata_json: str,
+    weights_bytes: int,
+    host_arch: str,
 ) -> str:
     """Return the interface for these functions. ``weights_bytes`` > 0 makes ``rx_create`` insist on weights."""
     checked = target.required if checks_cpu(target, host_arch) else ()
@@ -75,7 +84,12 @@ def api_text(
         _table("@rx_missing_texts", missing),
         "".join(c_string(f"@{name}", text) for name, text in _TEXTS.items()),
     ]
-    numbers = {"SITES": len(sites), "NEEDS_WEIGHTS": int(weights_bytes > 0), "MEMORY": ERROR_MEMORY, "ARGUMENT": ERROR_ARGUMENT}
+    numbers = {
+        "SITES": len(sites),
+        "NEEDS_WEIGHTS": int(weights_bytes > 0),
+        "MEMORY": ERROR_MEMORY,
+        "ARGUMENT": ERROR_ARGUMENT,
+    }
     parts.append(expand(_CONTEXTS + _ERRORS, {**FIELDS, **numbers}))
     parts.append(expand(_call_text(functions), {**FIELDS, **numbers}))
     return "".join(parts)
@@ -90,9 +104,11 @@ def _table(name: str, texts: Sequence[str]) -> str:
 
 def _symbol(name: str) -> str:
     """Return ``@name`` in LLVM's spelling."""
-    return f"@{name}" if re.fullmatch(r"[A-Za-z_.][\w.]*", name, re.ASCII) else '@"' + "".join(
-        chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in name.encode()
-    ) + '"'
+    return (
+        f"@{name}"
+        if re.fullmatch(r"[A-Za-z_.][\w.]*", name, re.ASCII)
+        else '@"' + "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in name.encode()) + '"'
+    )
 
 
 def _call_text(functions: Sequence[HostFunction]) -> str:
@@ -104,8 +120,9 @@ def _call_text(functions: Sequence[HostFunction]) -> str:
         message = f"'{name}' takes {function.inputs} inputs and {function.outputs} outputs, not %lld and %lld"
         texts.append(c_string(f"@rx_arity.{index}", message).replace("$", escape))
         blocks.append(
-            f"  f{index}:\n".lstrip()
-            + f"  %in{index} = icmp eq i64 %nin, {function.inputs}\n  %out{index} = icmp eq i64 %nout, {function.outputs}\n"
+            f"f{index}:\n"
+            + f"  %in{index} = icmp eq i64 %nin, {function.inputs}\n"
+            + f"  %out{index} = icmp eq i64 %nout, {function.outputs}\n"
             + f"  %fit{index} = and i1 %in{index}, %out{index}\n  br i1 %fit{index}, label %ws, label %arity\n"
         )
         texts.append(f"declare i32 {_symbol(function.symbol)}(ptr, ptr, ptr, ptr)\n".replace("$", escape))
@@ -120,16 +137,18 @@ def _call_text(functions: Sequence[HostFunction]) -> str:
     return "".join(texts) + head + "".join(blocks) + arity_block + ws_block + "}\n"
 
 
-_TEXTS: Final = {
-    "rx_text_none": "no error",
-    "rx_text_options": "rx_options.size is too small: set it to sizeof(rx_options)",
-    "rx_text_allocator": "rx_options needs both alloc and free or neither",
-    "rx_text_weights": "this library carries no weights: pass rx_options.weights",
-    "rx_text_memory": "out of memory",
-    "rx_text_size": "out of memory or a size is out of range",
-    "rx_text_function": "there is no function number %lld",
-    "rx_text_code": "error %lld",
-}
+_TEXTS: Final = MappingProxyType(
+    {
+        "rx_text_none": "no error",
+        "rx_text_options": "rx_options.size is too small: set it to sizeof(rx_options)",
+        "rx_text_allocator": "rx_options needs both alloc and free or neither",
+        "rx_text_weights": "this library carries no weights: pass rx_options.weights",
+        "rx_text_memory": "out of memory",
+        "rx_text_size": "out of memory or a size is out of range",
+        "rx_text_function": "there is no function number %lld",
+        "rx_text_code": "error %lld",
+    }
+)
 
 _CONTEXTS: Final = """\
 @rx_weights = extern_weak global i8
@@ -199,7 +218,8 @@ fill:
   put ptr %user %ctx CTX_USER
   ret ptr %ctx
 refuse:
-  %text = phi ptr [ %missing, %incapable ], [ @rx_text_options, %sized ], [ @rx_text_allocator, %read ], [ @rx_text_weights, %weights ], [ @rx_text_memory, %make ]
+  %text = phi ptr [ %missing, %incapable ], [ @rx_text_options, %sized ], [ @rx_text_allocator, %read ],
+    [ @rx_text_weights, %weights ], [ @rx_text_memory, %make ]
   store atomic ptr %text, ptr @rx_create_text release, align 8
   ret ptr null
 }
@@ -255,7 +275,8 @@ define internal void @rx_say(ptr %ctx, ptr %format, i64 %v0, i64 %v1, i64 %v2, i
   %lock = at %ctx CTX_WS_LOCK
   %text = at %ctx CTX_TEXT
   call void @rx_lock(ptr %lock)
-  %n = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %text, i64 ${TEXT_BYTES}, ptr %format, i64 %v0, i64 %v1, i64 %v2, i64 %v3)
+  %n = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %text, i64 ${TEXT_BYTES}, ptr %format,
+    i64 %v0, i64 %v1, i64 %v2, i64 %v3)
   call void @rx_unlock(ptr %lock)
   ret void
 }

@@ -1,8 +1,8 @@
 """Compiling LLVM text in worker processes, with an optional object cache.
 
-Workers are started when first needed, kept between calls, and never forked from this process (``subprocess`` starts a fresh
-interpreter), so they are safe whatever threads the caller has. A worker that dies (LLVM aborts on some invalid text) costs an
-:class:`InternalCompilerError`, not the caller's process; the next request gets a new worker.
+Workers are started when first needed, kept between calls, and never forked from this process (``subprocess`` starts a
+fresh interpreter), so they are safe whatever threads the caller has. A worker that dies (LLVM aborts on some invalid
+text) costs an :class:`InternalCompilerError`, not the caller's process; the next request gets a new worker.
 """
 
 import atexit
@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -102,10 +103,8 @@ class _Worker:
     def stop(self) -> None:
         """End the process and free its pipes."""
         for pipe in (self.stdin, self.stdout):
-            try:
+            with suppress(BrokenPipeError):
                 pipe.close()
-            except BrokenPipeError:
-                pass
         self.process.wait()
         self.log.close()
 
@@ -113,8 +112,9 @@ class _Worker:
 class Workers:
     """A pool of compile workers, started lazily and reused until :meth:`close`.
 
-    ``jobs`` bounds the number of processes; ``crash_dir`` is where the text of a failed compilation is kept (None: nowhere).
-    A pool may be used from several threads; calls take turns. After ``fork`` the child starts workers of its own.
+    ``jobs`` bounds the number of processes; ``crash_dir`` is where the text of a failed compilation is kept (None:
+    nowhere). A pool may be used from several threads; calls take turns. After ``fork`` the child starts workers of
+    its own.
     """
 
     def __init__(self, jobs: int = 2, crash_dir: Path | None = None) -> None:

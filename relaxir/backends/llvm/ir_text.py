@@ -31,7 +31,8 @@ def expand(text: str, names: Mapping[str, int | str]) -> str:
         nonlocal count
         count += 1
         kind, value, base, field = match.groups()
-        return f"  %put.{count} = getelementptr i8, ptr {base}, i64 {names[field]}\n  store {kind} {value}, ptr %put.{count}"
+        address = f"%put.{count}"
+        return f"  {address} = getelementptr i8, ptr {base}, i64 {names[field]}\n  store {kind} {value}, ptr {address}"
 
     def get(match: re.Match[str]) -> str:
         name, kind, base, field = match.groups()

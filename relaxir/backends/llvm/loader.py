@@ -11,10 +11,11 @@ from pathlib import Path
 def load_memory(data: bytes, name: str = "relaxir") -> ctypes.CDLL:
     """Load a shared library from its bytes and return its handle.
 
-    The bytes go into an anonymous memory file that is opened as ``/proc/self/fd/N`` and closed again: the mapping keeps it alive, and
-    no descriptor is held. The dynamic linker takes two libraries for one if their *paths* are equal, and descriptor numbers are reused, so
-    the path carries a random token, spelt with ``/`` and ``./`` (which mean nothing to the kernel). Where memory files are missing or may not
-    be executed, a temporary file is used and unlinked.
+    The bytes go into an anonymous memory file that is opened as ``/proc/self/fd/N`` and closed again: the mapping
+    keeps it alive, and no descriptor is held. The dynamic linker takes two libraries for one if their *paths* are
+    equal, and descriptor numbers are reused, so the path carries a random token, spelt with ``/`` and ``./`` (which
+    mean nothing to the kernel). Where memory files are missing or may not be executed, a temporary file is used and
+    unlinked.
 
     Raises:
         OSError: the dynamic linker refused the library; the message is its own.

@@ -2,18 +2,22 @@
 
 Protocol (invariants):
 
-1. ``rx_job`` is one word, ``epoch(32) | chunks(16) | next(16)``. Publishing a region stores a new word; a chunk is claimed by compare-and-swap of
-   ``next``. A successful claim proves that the region of that word was still open, so ``rx_fn`` and ``rx_arg``, read before it, belong to it.
+1. ``rx_job`` is one word, ``epoch(32) | chunks(16) | next(16)``. Publishing a region stores a new word; a chunk is
+   claimed by compare-and-swap of ``next``. A successful claim proves that the region of that word was still open, so
+   ``rx_fn`` and ``rx_arg``, read before it, belong to it.
 2. A region ends when all its *chunks* are finished (``rx_done``), never by waiting for a thread that has not started.
-3. ``rx_busy`` admits one region at a time. Whoever finds it taken (a nested or a concurrent caller) runs its chunks itself, as worker 0.
-4. A waiting worker spins, then sleeps on the upper half of ``rx_job``; it counts itself in ``rx_sleepers`` *before* it looks at the word for
-   the last time, and a publisher looks at ``rx_sleepers`` *after* it stored the word (both sequentially consistent): no wake-up is lost.
-5. After ``fork`` the child has no workers: its handler empties the pool and raises ``rx_generation``, which frees every spin lock that a vanished
-   thread held. Threads start again at the next region.
+3. ``rx_busy`` admits one region at a time. Whoever finds it taken (a nested or a concurrent caller) runs its chunks
+   itself, as worker 0.
+4. A waiting worker spins, then sleeps on the upper half of ``rx_job``; it counts itself in ``rx_sleepers`` *before*
+   it looks at the word for the last time, and a publisher looks at ``rx_sleepers`` *after* it stored the word (both
+   sequentially consistent): no wake-up is lost.
+5. After ``fork`` the child has no workers: its handler empties the pool and raises ``rx_generation``, which frees
+   every spin lock that a vanished thread held. Threads start again at the next region.
 6. ``.fini_array`` stops and joins the workers and withdraws the fork handler, so the library can be closed.
 """
 
 from string import Template
+from types import MappingProxyType
 from typing import Final
 
 from relaxir.backends.llvm.target import Target
@@ -23,12 +27,14 @@ MAX_THREADS: Final = 64
 MAX_CHUNKS: Final = 65535
 """A region of more chunks runs serially."""
 
-_PAUSE: Final = {
-    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
-    "aarch64": ("declare void @llvm.aarch64.hint(i32 immarg)", "call void @llvm.aarch64.hint(i32 1)"),
-    "riscv64": ("", "fence seq_cst"),
-}
-_FUTEX: Final = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
+_PAUSE: Final = MappingProxyType(
+    {
+        "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+        "aarch64": ("declare void @llvm.aarch64.hint(i32 immarg)", "call void @llvm.aarch64.hint(i32 1)"),
+        "riscv64": ("", "fence seq_cst"),
+    }
+)
+_FUTEX: Final = MappingProxyType({"x86_64": 202, "aarch64": 98, "riscv64": 98})
 
 
 def pool_text(target: Target, spin: int = 2000) -> str:
@@ -210,6 +216,7 @@ done:
 define internal ptr @rx_worker(ptr %argument) nounwind {
 entry:
   %id = ptrtoint ptr %argument to i64
+  %epoch_p = getelementptr i8, ptr @rx_job, i64 4
   br label %outer
 outer:
   %last = phi i64 [ 0, %entry ], [ %seen, %work ]
@@ -235,7 +242,7 @@ check:
   br i1 %new2, label %awake, label %wait
 wait:
   %expected = trunc i64 %last to i32
-  %r = call i64 (i64, ...) @syscall(i64 $FUTEX, ptr getelementptr (i8, ptr @rx_job, i64 4), i32 128, i32 %expected, ptr null, ptr null, i32 0)
+  %r = call i64 (i64, ...) @syscall(i64 $FUTEX, ptr %epoch_p, i32 128, i32 %expected, ptr null, ptr null, i32 0)
   br label %check
 awake:
   %s1 = atomicrmw sub ptr @rx_sleepers, i32 1 seq_cst
@@ -267,7 +274,8 @@ entry:
   %any = icmp sgt i32 %sleepers, 0
   br i1 %any, label %wake_up, label %done
 wake_up:
-  %r = call i64 (i64, ...) @syscall(i64 $FUTEX, ptr getelementptr (i8, ptr @rx_job, i64 4), i32 129, i32 %wake, ptr null, ptr null, i32 0)
+  %epoch_p = getelementptr i8, ptr @rx_job, i64 4
+  %r = call i64 (i64, ...) @syscall(i64 $FUTEX, ptr %epoch_p, i32 129, i32 %wake, ptr null, ptr null, i32 0)
   br label %done
 done:
   ret i64 %word
