@@ -32,6 +32,7 @@ from relaxir.tir.access import loads_of, stride
 from relaxir.tir.expr import Size
 from relaxir.tir.visit import all_exprs, map_stmt, substitute_vars
 
+SHORT = 8  # a reduced axis shorter than this makes poor lanes
 TILE_BYTES = 256  # lanes of a column reduction held in registers
 TILE = 16  # edge of a transposition tile: 16 cache lines in, 16 out
 
@@ -57,22 +58,23 @@ def _strides(store: Store, var: Var) -> tuple[DimLike | None, tuple[DimLike | No
 
 
 def choose_lane(block: Block, axes: tuple[Axis, ...]) -> Axis | None:
-    """Choose the axis whose neighbours are adjacent in what is written and read, else in what is written, else none."""
+    """Choose the axis to vectorise, or None.
+
+    In this order: a kept axis along which all memory is contiguous or constant; a long reduced axis of that kind; a
+    kept axis along which at least the result is contiguous (loads are gathered); any reduced axis.
+    """
     store = block.body
     if not isinstance(store, Store):
         return None
-    fallback: Axis | None = None
+    kept, loose, long, short = [], [], [], []
     for axis in reversed(axes):
         written, read = _strides(store, axis.var)
-        if axis.kind is AxisKind.SPATIAL:
-            if written != 1:
-                continue
-            if not block_reduces(block) or all(s in (0, 1) for s in read):
-                return axis
-            fallback = fallback or axis
-        elif written == 0 and read and all(s in (0, 1) for s in read):
-            return axis
-    return fallback
+        even = all(s in (0, 1) for s in read)
+        if axis.kind is AxisKind.SPATIAL and written == 1:
+            (kept if even or not block_reduces(block) else loose).append(axis)
+        elif axis.kind is AxisKind.REDUCE and written == 0 and read and even:
+            (short if is_const(axis.extent) and int(axis.extent) < SHORT else long).append(axis)
+    return next(iter((*kept, *long, *loose, *short)), None)
 
 
 def block_reduces(block: Block) -> bool:

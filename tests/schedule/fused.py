@@ -60,8 +60,9 @@ def group_norm(n: DimLike, c: int, groups: int, h: DimLike) -> PrimFunc:
     )
     f.compute(
         z,
-        lambda i, j, k: (x[i, j, k] - mean[i, j // const(per)])
-        * call(Intrinsic.RSQRT, var[i, j // const(per)] + const(1e-5, F)),
+        lambda i, j, k: (
+            (x[i, j, k] - mean[i, j // const(per)]) * call(Intrinsic.RSQRT, var[i, j // const(per)] + const(1e-5, F))
+        ),
     )
     return f.build()
 
@@ -173,4 +174,33 @@ def residual_block(n: DimLike, c: int, h: DimLike, w: DimLike) -> PrimFunc:
     f.compute(t, lambda i, q, a, b: s[i, q, a, b] * scale[q, zero, zero] + shift[q, zero, zero])
     f.compute(y, lambda i, q, a, b: maximum(t[i, q, a, b] + x[i, q, a, b], const(0.0, F)))
     f.reduce(z, (h, w), Combine.SUM, lambda i, q, a, b: y[i, q, a, b])
+    return f.build()
+
+
+def avg_pool(n: DimLike, c: int, w: DimLike) -> PrimFunc:
+    f = ProgramBuilder("avg_pool")
+    x, z = f.input("x", (n, c, 6, w + 2), F), f.output("z", (n, c, 4, w), F)
+    s = f.temp("s", (n, c, 4, w), F)
+    f.reduce(s, (3, 3), Combine.SUM, lambda i, q, y, v, ky, kx: x[i, q, y + ky, v + kx])
+    f.compute(z, lambda i, q, y, v: s[i, q, y, v] / 9.0)
+    return f.build()
+
+
+def two_maps(n: DimLike, m: DimLike) -> PrimFunc:
+    """Two elementwise stages that were not inlined, both results wanted."""
+    f = ProgramBuilder("two_maps")
+    x, y, z = f.input("x", (n, m), F), f.output("y", (n, m), F), f.output("z", (n, m), F)
+    f.compute(y, lambda i, j: x[i, j] * x[i, j])
+    f.compute(z, lambda i, j: y[i, j] + x[i, j])
+    return f.build()
+
+
+def scaled_norm(n: DimLike, m: DimLike) -> PrimFunc:
+    """A norm with its reciprocal as a stage of its own."""
+    f = ProgramBuilder("scaled_norm")
+    x, z = f.input("x", (n, m), F), f.output("z", (n, m), F)
+    s, r = f.temp("s", (n, 1), F), f.temp("r", (n, 1), F)
+    f.reduce(s, (m,), Combine.SUM, lambda i, o, j: x[i, j] * x[i, j])
+    f.compute(r, lambda i, o: call(Intrinsic.RSQRT, s[i, o] + const(1e-3, F)))
+    f.compute(z, lambda i, j: x[i, j] * r[i, const(0)])
     return f.build()

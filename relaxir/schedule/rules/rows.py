@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from relaxir.schedule.lanes import join_lanes
 from relaxir.schedule.loops import Machine, parallel
 from relaxir.schedule.program import Program, accesses_of, reindex
-from relaxir.schedule.stage_nest import serial_nest
+from relaxir.schedule.stage_nest import choose_lane, serial_nest
 from relaxir.support.dtypes import info
 from relaxir.sym import is_const, product
 from relaxir.tir import Alloc, AxisKind, Block, Buffer, Expr, Scope, Stmt, Store, Var
@@ -69,10 +69,18 @@ def _shared(group: Sequence[Block]) -> int:
         count += 1
     written = {s.buffer for b in group for s in stores_of(b)}
     while count:
-        if all(_same_row(b, written, count) for b in group):
+        if all(_same_row(b, written, count) and _keeps_lanes(b, group, count) for b in group):
             return count
         count -= 1
     return 0
+
+
+def _keeps_lanes(block: Block, group: Sequence[Block], count: int) -> bool:
+    """Whether sharing ``count`` axes leaves the block its vector axis, or the block is one value per row of others."""
+    if len(block.axes) <= count:
+        return any(len(b.axes) > count for b in group)
+    lane = choose_lane(block, block.axes)
+    return lane is None or lane not in block.axes[:count]
 
 
 def _same_row(block: Block, written: set[Buffer], count: int) -> bool:
