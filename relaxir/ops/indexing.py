@@ -74,6 +74,16 @@ def normalize_axes(axes: Sequence[int], rank: int, ctx: InferCtx) -> tuple[int, 
     return found
 
 
+def require_nonzero(step: DimLike, what: str, ctx: InferCtx) -> None:
+    """A step must not be 0: refused for the constant, checked at run time for an unknown value.
+
+    Require it before anything that divides by the step.
+    """
+    if step == 0:
+        ctx.fail(f"{what} must not be 0", code="attribute")
+    ctx.require_le(1, max_(step, mul(-1, step)), f"distance of {what}")
+
+
 def unit_axes(shape: Sequence[DimLike]) -> tuple[int, ...]:
     """Axes whose extent is the constant 1."""
     return tuple(axis for axis, extent in enumerate(shape) if extent == 1)
