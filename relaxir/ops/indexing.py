@@ -90,7 +90,13 @@ def unit_axes(shape: Sequence[DimLike]) -> tuple[int, ...]:
 
 
 def slice_range(
-    start: DimLike | None, stop: DimLike | None, step: DimLike | None, extent: DimLike, facts: Facts | None = None
+    start: DimLike | None,
+    stop: DimLike | None,
+    step: DimLike | None,
+    extent: DimLike,
+    facts: Facts | None = None,
+    *,
+    onnx: bool = False,
 ) -> Range:
     """What ``start:stop:step`` means on an axis, with Python's clamping.
 
@@ -102,6 +108,8 @@ def slice_range(
             require otherwise.
         extent: of the axis.
         facts: what is known, to give short expressions.
+        onnx: ONNX's clamping, which differs from Python's in one case: going backward, a start before the first element
+            means the first element (Python: nothing is selected).
 
     Raises:
         InferError: for a constant step of 0.
@@ -113,7 +121,8 @@ def slice_range(
     back = negative(stride, known)
     # Python clamps into 0..extent going forward, and into -1..extent-1 going backward
     low, high = mul(-1, back), sub(extent, back)
-    begin = choose(back, high, low) if start is None else _clamp(start, low, high, extent, known)
+    first = 0 if onnx else low
+    begin = choose(back, high, low) if start is None else _clamp(start, first, high, extent, known)
     end = choose(back, low, high) if stop is None else _clamp(stop, low, high, extent, known)
     size = max_(0, ceildiv(sub(end, begin), stride))
     if any(x is not None and is_data(x, known) for x in (start, stop, stride)):
