@@ -16,7 +16,7 @@ from relaxir.support.bfloat16 import bfloat16_to_float32, float32_to_bfloat16
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InferError, ShapeMismatchError, ShapeUnprovenError
 from relaxir.support.spans import Span
-from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, fresh, mul, sub, to_text
+from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, fresh, min_, mul, sub, to_text
 from relaxir.tir import PrimFunc
 
 if TYPE_CHECKING:
@@ -143,13 +143,21 @@ class InferCtx:
                         help="use one symbolic dimension, or assert the equality with match_cast",
                     )
                 if answer.verdict is Proof.UNKNOWN:
-                    # equal, or one of them 1: the product of the three differences is 0
-                    product = mul(mul(sub(a, b), sub(a, 1)), sub(b, 1))
-                    text = f"axis {axis}: {to_text(a)} and {to_text(b)} must be equal, or one of them 1"
-                    self._check(Relation("==", product, 0), text, (a, b))
+                    relation, text = self._broadcast_condition(a, b)
+                    self._check(relation, f"axis {axis}: {text}", (a, b))
                 merged += (answer.dim,)
             result = merged
         return result
+
+    def _broadcast_condition(self, a: DimLike, b: DimLike) -> tuple[Relation, str]:
+        """What must hold for two extents to broadcast, and the same in words."""
+        for x, y in ((a, b), (b, a)):
+            high = None if isinstance(x, int) else self.facts.bounds(x)[1]
+            if high is not None and high > 1 and self.facts.prove_equal(x, min_(y, high)) is Proof.PROVED:
+                return Relation("<=", y, high), f"{to_text(y)} must be at most {high}"
+        # equal, or one of them 1: the product of the three differences is 0
+        product = mul(mul(sub(a, b), sub(a, 1)), sub(b, 1))
+        return Relation("==", product, 0), f"{to_text(a)} and {to_text(b)} must be equal, or one of them 1"
 
     def _check(self, relation: Relation, message: str, args: tuple[DimLike, ...]) -> None:
         if self.strict:

@@ -18,11 +18,13 @@ from relaxir.ops.detection import DETECTION
 from relaxir.ops.division import DIVISION
 from relaxir.ops.dynamic import DYNAMIC
 from relaxir.ops.gathering import GATHERING
+from relaxir.ops.global_pool import GLOBAL_POOL
 from relaxir.ops.joining import JOINING
 from relaxir.ops.matmul import MATMUL
 from relaxir.ops.movement import MOVEMENT
 from relaxir.ops.namespace import OpNamespace
 from relaxir.ops.norm import NORM
+from relaxir.ops.pooling import POOLING
 from relaxir.ops.reduce import REDUCE
 from relaxir.ops.reduce_norm import REDUCE_NORM
 from relaxir.ops.rounding import ROUNDING
@@ -48,10 +50,12 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *DIVISION,
     *DYNAMIC,
     *GATHERING,
+    *GLOBAL_POOL,
     *JOINING,
     *MATMUL,
     *MOVEMENT,
     *NORM,
+    *POOLING,
     *REDUCE,
     *REDUCE_NORM,
     *ROUNDING,

@@ -345,6 +345,8 @@ class _Lowering:
     def flat(self, expr: Expr, stmts: list[Stmt]) -> tuple[Buffer, ...]:
         """Buffers of a value, tuples flattened; constants are named on first use."""
         if isinstance(expr, Var):
+            if isinstance(expr.type, ShapeType):  # a variable of dimensions has no memory of its own
+                return (self.shape_value(ShapeExpr(expr.type.dims), stmts),)
             return self.buffers[expr]
         if isinstance(expr, TupleExpr):
             return tuple(b for f in expr.fields for b in self.flat(f, stmts))

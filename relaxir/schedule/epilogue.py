@@ -15,7 +15,7 @@ from relaxir.tir.visit import all_exprs, map_expr
 def collect_epilogue(
     program: Program, found: Contraction, following: Sequence[Stmt], later: Sequence[Stmt] = ()
 ) -> tuple[Epilogue, int]:
-    """The longest run of following stages that can be computed on the finished tile, and its length.
+    """Find the longest run of following stages that can be computed on the finished tile, and its length.
 
     before: ``c[i, j] = sum ...; y[i, j] = relu(c[i, j] + b[j])``; after: values ``c, y`` and one store of ``y``.
 

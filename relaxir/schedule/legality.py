@@ -12,7 +12,7 @@ from relaxir.tir.visit import stores_of, walk
 
 
 def upper_bound(extent: Expr) -> int | None:
-    """A constant no smaller than an extent, or None."""
+    """Return a constant no smaller than an extent, or None."""
     dim = as_dim(extent)
     if dim is not None:
         return int(dim) if is_const(dim) else None

@@ -53,7 +53,7 @@ def nest(axes: Sequence[Axis], body: Stmt, kind: ForKind = ForKind.SERIAL) -> St
 
 
 def vector(axis: Axis, body: Stmt) -> Stmt:
-    """A vector loop over an axis."""
+    """Make a vector loop over an axis."""
     return For(axis.var, as_expr(axis.extent), body, ForKind.VECTOR)
 
 

@@ -1,7 +1,7 @@
 """Packed weights: which operand of a contraction may change its layout once, ahead of all calls, and how.
 
-The packed layout of a factor with lane axis ``n`` and reduced axes ``k`` is ``[batch..., n / NR, k..., NR]``, zero-padded
-in the last panel, so that a register tile reads its vectors one after the other.
+The packed layout of a factor with lane axis ``n`` and reduced axes ``k`` is ``[batch..., n / NR, k..., NR]``,
+zero-padded in the last panel, so that a register tile reads its vectors one after the other.
 
     >>> # before: c[i, j] = sum_k a[i, k] * w[k, j]
     >>> # after:  c[i, j] = sum_k a[i, k] * packed[j // 16, k, j % 16]
@@ -111,7 +111,7 @@ def _plan(func: PrimFunc, found: Contraction, factor: Expr, lanes: tuple[Var, ..
 
 
 def plan_of(func: PrimFunc, operand: int) -> ContractionPlan:
-    """The plan for one operand. Raises ScheduleError if it cannot be packed."""
+    """Return the plan for one operand, or raise ScheduleError if it cannot be packed."""
     for plan in contraction_plans(func):
         if plan.operand == operand:
             return plan
@@ -122,7 +122,7 @@ def plan_of(func: PrimFunc, operand: int) -> ContractionPlan:
 
 
 def pack_func(func: PrimFunc, operand: int, config: Config) -> PrimFunc:
-    """The program that packs an operand: one input of the operand's type, one output of `packed_type`."""
+    """Make the program that packs an operand: one input of the operand's type, one output of `packed_type`."""
     plan = plan_of(func, operand)
     width = plan.width(config)
     f = ProgramBuilder("pack")
@@ -145,7 +145,7 @@ def pack_func(func: PrimFunc, operand: int, config: Config) -> PrimFunc:
 
 
 def rewrite_to_packed(func: PrimFunc, operand: int, config: Config) -> PrimFunc:
-    """The same program reading its operand in packed layout; still in block form."""
+    """Return the same program reading its operand in packed layout; still in block form."""
     plan = plan_of(func, operand)
     width = plan.width(config)
     shape, dtype = plan.packed_type(config)

@@ -1,4 +1,4 @@
-"""Staging the input of a convolution: padding written out once, strided columns apart, so that tiles load plain vectors.
+"""Staging the input of a convolution: padding written out, strided columns apart, so that tiles load plain vectors.
 
 before::
 
@@ -90,7 +90,7 @@ def stage_factor(factor: Expr, axes: Sequence[Axis], lane: Axis, width: int) -> 
 
 
 def _rewrite_guard(guard: Expr, windows: Mapping[int, _Window], variables: Sequence[Var]) -> Expr | None:
-    """The guard over staged positions: each compared index must be one of the windows, shifted by a constant."""
+    """Rewrite the guard over staged positions: each compared index must be one of the windows plus a constant."""
     failed: list[Expr] = []
 
     def side(e: Expr) -> Expr:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from relaxir.schedule.legality import dependence, is_constant
 from relaxir.schedule.loops import loop, nest, seq
 from relaxir.support.errors import ScheduleError
-from relaxir.tir import AxisKind, Block, Expr, For, ForKind, If, Seq, Stmt, Store, Var, binary, const, minimum
+from relaxir.tir import AxisKind, Binary, Block, Expr, For, ForKind, If, Seq, Stmt, Store, Var, binary, const, minimum
 from relaxir.tir.access import variables_of
 from relaxir.tir.expr import BinOp
 from relaxir.tir.visit import map_stmt, stores_of, substitute_vars, walk
 
 
 def from_block(block: Block) -> Stmt:
-    """A block as loops, its init in front of the reduce loops.
+    """Write a block as loops, its init in front of the reduce loops.
 
     before: ``block (i < n, reduce k < m): init y[i] = 0; y[i] += x[i, k]``;
     after: ``for i < n: y[i] = 0; for k < m: y[i] += x[i, k]``
@@ -30,7 +31,7 @@ def from_block(block: Block) -> Stmt:
 
 
 def find(stmt: Stmt, name: str) -> For:
-    """The loop of a name. Raises ScheduleError if there is none, or more than one."""
+    """Return the loop of a name, or raise ScheduleError if there is none, or more than one."""
     found = [s for s in walk(stmt) if isinstance(s, For) and s.var.name == name]
     if len(found) != 1:
         names = ", ".join(f"`{s.var.name}`" for s in walk(stmt) if isinstance(s, For))
@@ -111,7 +112,7 @@ def reorder(stmt: Stmt, names: Sequence[str]) -> Stmt:
     """
     loops = [find(stmt, n) for n in names]
     chain = [s for s in walk(stmt) if isinstance(s, For) and s in loops]
-    for above, below in zip(chain, chain[1:], strict=False):
+    for above, below in pairwise(chain):
         if above.body is not below:
             raise _illegal(
                 f"`{below.var.name}` is not directly inside `{above.var.name}`", "only a perfect nest reorders"
@@ -195,7 +196,7 @@ def peel(stmt: Stmt, name: str, factor: int) -> Stmt:
     """
     target = find(stmt, name)
     extent = target.extent
-    sides = (extent.a, extent.b) if hasattr(extent, "a") and getattr(extent, "op", None) is BinOp.MIN else ()
+    sides = (extent.a, extent.b) if isinstance(extent, Binary) and extent.op is BinOp.MIN else ()
     rest = [s for s in sides if not is_constant(s)]
     if len(rest) != 1 or const(factor) not in sides:
         raise _illegal(f"the extent of `{name}` is not the smaller of {factor} and a rest", "split the loop first")

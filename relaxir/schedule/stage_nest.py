@@ -35,7 +35,7 @@ def _strides(store: Store, var: Var) -> tuple[DimLike | None, tuple[DimLike | No
 
 
 def choose_lane(block: Block, axes: tuple[Axis, ...]) -> Axis | None:
-    """The axis to vectorise: neighbours adjacent in what is written and read; else adjacent in what is written; else none."""
+    """Choose the axis whose neighbours are adjacent in what is written and read, else in what is written, else none."""
     store = block.body
     if not isinstance(store, Store):
         return None
@@ -94,13 +94,13 @@ def inner_body(block: Block, split: Split) -> Stmt:
 
 
 def serial_nest(block: Block, leading: int = 0) -> Stmt:
-    """The stage as one thread's loops, its first ``leading`` axes being bound outside."""
+    """Write the stage as one thread's loops, its first ``leading`` axes being bound outside."""
     split = split_axes(block, leading)
     return guard_broadcast(nest(split.outer, inner_body(block, split)), split.lane)
 
 
 def parallel_nest(block: Block, machine: Machine) -> Stmt:
-    """The stage with its independent loops split over threads."""
+    """Write the stage with its independent loops split over threads."""
     split = split_axes(block)
     if split.tile is not None and split.lane is not None:
         return _tiled(block, split, machine)
@@ -113,12 +113,12 @@ def parallel_nest(block: Block, machine: Machine) -> Stmt:
 
 
 def _tiled(block: Block, split: Split, machine: Machine) -> Stmt:
-    """A transposition in square tiles, so that cache lines read with a stride are used whole.
+    """Write a transposition in square tiles, so that cache lines read with a stride are used whole.
 
     before: ``for i: vector j: y[i, j] = x[j, i]``; after: ``for it, jt: for i < 16: vector j < 16: y[...] = x[...]``
     """
     tile, lane = split.tile, split.lane
-    assert tile is not None and lane is not None  # noqa: PT018  # the caller looked
+    assert tile is not None and lane is not None  # the caller looked
     blocks: list[Axis] = []
     body: Stmt = block.body
     for axis, kind in ((lane, ForKind.VECTOR), (tile, ForKind.SERIAL)):
@@ -139,7 +139,7 @@ def guard_broadcast(stmt: Stmt, lane: Axis | None) -> Stmt:
     """
     if lane is None:
         return stmt
-    found: dict[object, None] = {}
+    found: dict[DimLike, None] = {}
     for e in all_exprs(stmt):
         if isinstance(e, Bcast):
             found.setdefault(e.extent)
@@ -155,4 +155,4 @@ def guard_broadcast(stmt: Stmt, lane: Axis | None) -> Stmt:
 
         return guard_broadcast(map_stmt(stmt, on_expr=pick), lane)
 
-    return If(eq(Size(extent), const(1)), version(True), version(False))  # type: ignore[arg-type]  # a dimension
+    return If(eq(Size(extent), const(1)), version(True), version(False))

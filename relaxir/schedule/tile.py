@@ -1,7 +1,7 @@
 """The register tile of a contraction: accumulators, the loop over the reduced axes, and the stores with their epilogue.
 
-A tile has rows (scalars broadcast to all lanes) and lanes (vectors). Every size is constant within a tile, the number of
-rows by a `Switch`, so accumulators live in registers.
+A tile has rows (scalars broadcast to all lanes) and lanes (vectors). Every size is constant within a tile, the number
+of rows by a `Switch`, so accumulators live in registers.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def accumulator_sets(rows: int, vectors: int) -> int:
 
 
 def switch_rows(rows: Expr, most: int, vectors: int, make: Callable[[DimLike, int], Stmt], least: int = 1) -> Stmt:
-    """A tile for each possible number of rows, those with equally many accumulator sets in one `Switch`.
+    """Make a tile for each possible number of rows, those with equally many accumulator sets in one `Switch`.
 
     Args:
         rows: the number of rows at run time, between ``least`` and ``most``.
@@ -115,7 +115,7 @@ def switch_rows(rows: Expr, most: int, vectors: int, make: Callable[[DimLike, in
 
 
 def tile(spec: TileSpec, rows: DimLike, sets: int, bound: Callable[[Expr, Expr], Expr] | None) -> Stmt:
-    """The statements of one tile.
+    """Make the statements of one tile.
 
     Args:
         spec: the contraction.
@@ -204,7 +204,7 @@ def _finish(spec: TileSpec, acc: Buffer, rows: DimLike, bound: Callable[[Expr, E
 
 
 def masked(vector: Expr, inside: Expr) -> Expr:
-    """A lane that does not exist contributes nothing and reads nothing."""
+    """Guard a value so that a lane that does not exist contributes nothing and reads nothing."""
     return Select(inside, vector, identity(Combine.SUM, vector.dtype))
 
 

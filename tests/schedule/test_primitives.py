@@ -68,7 +68,7 @@ def test_product_by_primitives() -> None:
         return prim.parallel(prim.vectorize(s, "i1"), "i0")
 
     done = same(func, recipe)
-    assert [s.kind for s in walk(done.body) if isinstance(s, For)][0] is ForKind.PARALLEL
+    assert next(s.kind for s in walk(done.body) if isinstance(s, For)) is ForKind.PARALLEL
 
 
 def chain() -> PrimFunc:

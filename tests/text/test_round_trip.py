@@ -188,7 +188,7 @@ class Module:
             y[i] = x[i] * 2.0
 
     @R.function(where="n <= m, m % 4 == 0", pure=False, kind="test")
-    def main(x: R.Tensor(("n", "m"), "f32"), s: R.Shape(("n * 2",)), t: R.Tuple(R.Tensor(("m",), "f32"), R.Prim("i64"), R.Any), any_: R.Any(name="any"), f: R.Func((R.Tensor(("k",), "f32"),), R.Tensor(("k",), "f32")), c: R.Tensor((), "bool")) -> R.Tensor(("q",), "f32"):
+    def main(x: R.Tensor(("n", "m"), "f32"), s: R.Shape(("n * 2",)), t: R.Tuple(R.Tensor(("m",), "f32"), R.Prim("i64"), R.Any), a_y: R.Any(name="a-y"), f: R.Func((R.Tensor(("k",), "f32"),), R.Tensor(("k",), "f32")), c: R.Tensor((), "bool")) -> R.Tensor(("q",), "f32"):
         n = R.dim("n", min=1)
         m = R.dim("m")
         R.check(n * 2 <= m, "runtime-shape", "n is {} and m {}", n, m)
@@ -209,7 +209,7 @@ class Module:
             j: R.Tensor((q,), "f32") = i
         j_1: R.Tensor((q,), "f32") = j
         l = R.fresh_dim("l")
-        r: R.Tensor((l,), "f32") = Module.main(x, s, t, any_, f, c)
+        r: R.Tensor((l,), "f32") = Module.main(x, s, t, a_y, f, c)
         return j_1'''
 
 

@@ -242,6 +242,10 @@ class Expressions(Env):
 
     # ---- memory
 
+    def memory(self, buffer: Buffer) -> object:
+        """Return what stands for the memory of a buffer: loads of the same are ordered with its stores."""
+        return buffer
+
     def place(self, buffer: Buffer, indices: Sequence[Expr]) -> Place:
         """Write the address of an element, or of one per lane."""
         private = self.lane is not None and buffer in self.lane.private
@@ -297,13 +301,17 @@ class Expressions(Env):
         align = self._align(buffer)
         lane = self.lane
         if place.stride == 0 and not (lane is not None and lane.guarded):
-            raw = self.w.load(f"load {kind}, {place.pointer.typed}, align {align}", kind, 1, buffer, (place.pointer,))
+            raw = self.w.load(f"load {kind}, {place.pointer.typed}, align {align}", kind, 1, self.memory(buffer), (place.pointer,))
         elif lane is None:
             raise InternalError("a vector access outside a vector loop")
         elif place.stride == 1 and (lane.mask is None or self.is_private(buffer)):
             full = vector_type(kind, lane.width)
             raw = self.w.load(
-                f"load {full}, {place.pointer.typed}, align {align}", kind, lane.width, buffer, (place.pointer,)
+                f"load {full}, {place.pointer.typed}, align {align}",
+                kind,
+                lane.width,
+                self.memory(buffer),
+                (place.pointer,),
             )
         elif place.stride == 1 and lane.mask is not None:
             raw = self._masked_load(place, lane.mask, kind, align)
@@ -316,7 +324,7 @@ class Expressions(Env):
         name = f"llvm.masked.load.{mangled(kind, mask.width)}.p0"
         self.module.declare(name, full, ["ptr", f"<{mask.width} x i1>", full])
         text = f"call {full} @{name}(ptr align {align} {place.pointer.text}, {mask.typed}, {full} zeroinitializer)"
-        return self.w.load(text, kind, mask.width, place.buffer, (place.pointer, mask))
+        return self.w.load(text, kind, mask.width, self.memory(place.buffer), (place.pointer, mask))
 
     def _gather(self, place: Place, lane: Lane, kind: str, align: int) -> Value:
         width = lane.width
@@ -328,7 +336,7 @@ class Expressions(Env):
         text = (
             f"call {full} @{name}({pointers.full_type} align {align} {pointers.text}, {mask.typed}, {full} zeroinitializer)"
         )
-        return self.w.load(text, kind, width, place.buffer, (pointers, mask))
+        return self.w.load(text, kind, width, self.memory(place.buffer), (pointers, mask))
 
     def store(self, place: Place, value: Value) -> None:
         """Write a store of a register form; masked lanes write nothing."""
@@ -356,4 +364,4 @@ class Expressions(Env):
             self.w.effect(
                 name, (raw.typed, f"{place.pointer.full_type} align {align} {place.pointer.text}", mask.typed)
             )
-        self.w.touch(buffer)
+        self.w.touch(self.memory(buffer))

@@ -9,7 +9,7 @@ from relaxir.backends.llvm.emit_analysis import body_cost, contains, expr_cost, 
 from relaxir.backends.llvm.emit_env import Bound
 from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.emit_stmt import Statements, as_loops
-from relaxir.backends.llvm.emit_writer import ModuleText, Value, int_value
+from relaxir.backends.llvm.emit_writer import ModuleText, Value, int_value, symbol
 from relaxir.tir.expr import BinOp, Expr, Load, Var
 from relaxir.tir.stmt import Assert, Block, For, ForKind, Stmt, Store, Switch
 from relaxir.tir.visit import child_exprs, child_stmts, walk_expr
@@ -41,7 +41,7 @@ class Kernel(Statements):
             total = ops.binary(self.w, BinOp.MUL, "int64", total, extent)
         if total.number is not None and total.number <= 1:
             return False
-        body = f"{self.name}.par{self.bodies}"
+        body = f"kernel_{self.name}.par{self.bodies}"
         self.bodies += 1
         child = Kernel(self.module, self.sites, body, self)
         child.fail_return = "ret void"
@@ -68,10 +68,10 @@ class Kernel(Statements):
         many = ops.binary(self.w, BinOp.GT, "int64", chunks, int_value(1))
 
         def here() -> None:
-            self.w.line(f"call void @{body}(ptr {record.text}, i64 0, i64 1, i64 0)")
+            self.w.line(f"call void {symbol(body)}(ptr {record.text}, i64 0, i64 1, i64 0)")
 
         def pool() -> None:
-            self.w.effect("rx_parallel", ["ptr null", f"ptr @{body}", record.typed, chunks.typed])
+            self.w.effect("rx_parallel", ["ptr null", f"ptr {symbol(body)}", record.typed, chunks.typed])
 
         if many.number is not None:
             (pool if many.number else here)()
@@ -102,7 +102,7 @@ class Kernel(Statements):
             self._bind_nest(loops, inner, i)
         lines = w.body()
         self.module.functions.append(
-            f"define internal void @{self.name}(ptr noalias nocapture readonly %arg, i64 %chunk, i64 %chunks, i64 %worker)"
+            f"define internal void {symbol(self.name)}(ptr noalias nocapture readonly %arg, i64 %chunk, i64 %chunks, i64 %worker)"
             f" {attributes(self)} {{\nentry:\n{lines}\n  ret void\n}}"
         )
         return len(self.captured)

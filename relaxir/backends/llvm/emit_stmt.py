@@ -9,7 +9,7 @@ from math import prod
 from typing import Final
 
 from relaxir.backends.llvm import emit_ops as ops
-from relaxir.backends.llvm.emit_analysis import invariant_stores, stored_in
+from relaxir.backends.llvm.emit_analysis import invariant_stores
 from relaxir.backends.llvm.emit_env import Bound, Cell
 from relaxir.backends.llvm.emit_expr import Place
 from relaxir.backends.llvm.emit_vector import Vectors
@@ -153,7 +153,7 @@ class Statements(Vectors):
 
     def serial_range(self, stmt: For, low: Value, high: Value, unroll: int) -> None:
         """Write the iterations from ``low`` to ``high``."""
-        stored = stored_in(stmt.body)
+        stored = self.stored(stmt.body)
         if unroll > 1 and low.number == 0:
             middle = self.rounded_down(high, unroll)
             self._copies(stmt, low, middle, unroll, stored)
@@ -162,7 +162,7 @@ class Statements(Vectors):
         else:
             self._copies(stmt, low, high, 1, stored)
 
-    def _copies(self, stmt: For, low: Value, high: Value, count: int, stored: frozenset[Buffer]) -> None:
+    def _copies(self, stmt: For, low: Value, high: Value, count: int, stored: frozenset[object]) -> None:
         if low.number is not None and high.number is not None and low.number >= high.number:
             return
         with self.w.loop(low, high, count, stored) as i:
@@ -260,7 +260,7 @@ class Statements(Vectors):
             return
         labels = {case: self.w.label("case") for case in range(stmt.low, stmt.high)}
         after = self.w.label("done")
-        stored = stored_in(stmt.body)
+        stored = self.stored(stmt.body)
         with self.w.slot():
             cases = " ".join(f"i64 {case}, label %{label}" for case, label in labels.items())
             self.w.line(f"switch i64 {value.text}, label %{after} [ {cases} ]")
@@ -271,7 +271,7 @@ class Statements(Vectors):
         self.w.touch_all(stored)
 
     def _while(self, stmt: While) -> None:
-        stored = stored_in(stmt.body)
+        stored = self.stored(stmt.body)
         self.w.touch_all(stored)
         head, body, after = self.w.label("while"), self.w.label("do"), self.w.label("done")
         with self.w.slot():

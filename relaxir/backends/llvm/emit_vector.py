@@ -51,6 +51,10 @@ class Vectors(Expressions):
         """Write some iterations of a plain loop."""
         raise NotImplementedError
 
+    def stored(self, stmt: Stmt) -> frozenset[object]:
+        """Return the memories a statement writes."""
+        return frozenset(map(self.memory, stored_in(stmt)))
+
     # ---- reductions
 
     def new_cell(self, store: Store, width: int) -> Cell:
@@ -165,7 +169,7 @@ class Vectors(Expressions):
     def _strips(self, stmt: For, extent: Value, width: int) -> None:
         """Write full vectors in a loop, a few at a time where the body is small, then the rest."""
         copies = self._copies_of(stmt)
-        stored = stored_in(stmt.body)
+        stored = self.stored(stmt.body)
         with self._lane_cells(stmt, width, copies) as use:
             middle = self.rounded_down(extent, width * copies)
             with self.w.loop(int_value(0), middle, width * copies, stored) as i:
@@ -186,14 +190,14 @@ class Vectors(Expressions):
     def _more_strips(self, stmt: For, low: Value, high: Value, width: int) -> None:
         if low.text == high.text:
             return
-        with self.w.loop(low, high, width, stored_in(stmt.body)) as i:
+        with self.w.loop(low, high, width, self.stored(stmt.body)) as i:
             self._piece(stmt, i, width, 0)
 
     def _masked_tail(self, stmt: For, low: Value, high: Value, width: int) -> None:
         """Write what is left as vectors with a mask: at most one, or a few where masks cost nothing."""
         if low.text == high.text:
             return
-        stored = stored_in(stmt.body)
+        stored = self.stored(stmt.body)
         with self.w.loop(low, high, width, stored) as i:
             left = ops.binary(self.w, BinOp.MIN, "int64", ops.op(self.w, "sub nsw", high, i), int_value(width))
             kind = "i32" if width <= 16 else "i8"

@@ -11,6 +11,7 @@ A scope has a *slot*: lines placed just before the nested construct being writte
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -47,6 +48,18 @@ class Value:
     def typed(self) -> str:
         """The value with its type, as operand of a call."""
         return f"{self.full_type} {self.text}"
+
+
+def symbol(name: str) -> str:
+    """Return a global's name in LLVM's spelling, with the ``@``."""
+    if re.fullmatch(r"[A-Za-z_.][\w.]*", name, re.ASCII):
+        return f"@{name}"
+    return '@"' + "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in name.encode()) + '"'
+
+
+def kernel_symbol(name: str) -> str:
+    """Return the symbol of a kernel; the prefix keeps it apart from functions of the C library."""
+    return symbol(f"kernel_{name}")
 
 
 def vector_type(scalar: str, width: int) -> str:
@@ -105,15 +118,22 @@ class ModuleText:
         self.declarations: dict[str, str] = {}
         self.helpers: dict[str, str] = {}
         self.functions: list[str] = []
+        self.defined: set[str] = set()
 
     def declare(self, name: str, result: str, operands: Sequence[str]) -> None:
         """Declare a function once."""
         if name not in self.declarations:
-            self.declarations[name] = f"declare {result} @{name}({', '.join(operands)}) nounwind"
+            self.declarations[name] = f"declare {result} {symbol(name)}({', '.join(operands)}) nounwind"
+
+    def define(self, name: str, text: str) -> None:
+        """Add a function that other functions of the module may call by its symbol (with the ``@``)."""
+        self.functions.append(text)
+        self.defined.add(name)
 
     def text(self) -> str:
         """Return the module."""
-        declared = [text for name, text in self.declarations.items() if name not in self.helpers]
+        known = {*self.helpers, *self.defined}
+        declared = [text for name, text in self.declarations.items() if name not in known]
         return "\n".join([*declared, LOOP_METADATA, *self.helpers.values(), *self.functions]) + "\n"
 
 

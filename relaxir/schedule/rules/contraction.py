@@ -105,7 +105,7 @@ def assign_roles(found: Contraction) -> Roles | None:
         width = _packed(side, axes[lane])
         if width:
             return roles(lane, width, False)
-    candidates = [v for v in (*reversed(found.columns), *reversed(found.rows), *reversed(found.batch))]
+    candidates = (*reversed(found.columns), *reversed(found.rows), *reversed(found.batch))
     for need_store in (True, False):
         for lane in candidates:
             both = _lane_ok(found.left, lane) and _lane_ok(found.right, lane)
@@ -144,7 +144,7 @@ class ContractionRule:
 def _stage_windows(
     found: Contraction, following: Sequence[Stmt], program: Program, machine: Machine
 ) -> tuple[Stmt, int] | None:
-    """A convolution: stage its padded or strided input first, or None where nothing needs it."""
+    """Stage the padded or strided input of a convolution first; None where nothing needs it."""
     axes = {a.var: a for a in found.block.axes}
     for var in (*found.rows, *found.columns):
         factor = found.left if var in found.rows else found.right
@@ -294,7 +294,7 @@ def _row_counts(count: int, most: int) -> tuple[int, int]:
     """Smallest and largest tile of an even split."""
     tiles = max(1, -(-count // most))
     sizes = {(t + 1) * count // tiles - t * count // tiles for t in range(tiles)}
-    return max(1, min(sizes)), max(1, max(sizes))
+    return max(1, min(sizes)), max(1, *sizes)
 
 
 def _prefetcher(roles: Roles, at: At, panel: Var, t: Var, unroll: int) -> Callable[[Expr], Stmt]:

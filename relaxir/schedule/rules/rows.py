@@ -5,7 +5,7 @@ Values that live for one row (its maximum, its mean) become small private cells 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from relaxir.schedule.loops import Machine, parallel, seq
@@ -13,7 +13,7 @@ from relaxir.schedule.program import Program, accesses_of, reindex
 from relaxir.schedule.stage_nest import serial_nest
 from relaxir.support.dtypes import info
 from relaxir.sym import is_const, product
-from relaxir.tir import Alloc, AxisKind, Block, Buffer, Scope, Stmt, Store
+from relaxir.tir import Alloc, AxisKind, Block, Buffer, Expr, Scope, Stmt, Store, Var
 from relaxir.tir.access import is_identity
 from relaxir.tir.classify import match_contraction
 from relaxir.tir.visit import buffers_of, stores_of, substitute_vars
@@ -85,13 +85,18 @@ def _together(program: Program, group: Sequence[Block], leading: int, later: Seq
     axes = group[0].axes[:leading]
     nests: list[Stmt] = []
     for block in group:
-        shared = {old.var: new.var for old, new in zip(block.axes, axes, strict=False)}
-        nests.append(serial_nest(substitute_vars(block, shared), leading))
+        shared: dict[Var, Expr] = {old.var: new.var for old, new in zip(block.axes, axes, strict=False)}
+        renamed = replace(block, body=substitute_vars(block.body, shared), init=_renamed(block.init, shared))
+        nests.append(serial_nest(renamed, leading))
     body = seq(*nests)
     for buffer in _private(program, group, leading, later):
         cell = replace(buffer, shape=buffer.shape[leading:], scope=Scope.STACK)
         body = Alloc(cell, reindex(body, {buffer: cell}, {buffer: lambda old: old[leading:]}))
     return parallel(axes, body, machine)
+
+
+def _renamed(init: Stmt | None, names: Mapping[Var, Expr]) -> Stmt | None:
+    return None if init is None else substitute_vars(init, names)
 
 
 def _private(program: Program, group: Sequence[Block], leading: int, later: Sequence[Stmt]) -> tuple[Buffer, ...]:
