@@ -13,6 +13,7 @@ from relaxir.ops.binary import BINARY
 from relaxir.ops.channel_norm import CHANNEL_NORM
 from relaxir.ops.comparison import COMPARISON
 from relaxir.ops.conv import CONV
+from relaxir.ops.conv_transpose import CONV_TRANSPOSE
 from relaxir.ops.creation import CREATION
 from relaxir.ops.detection import DETECTION
 from relaxir.ops.division import DIVISION
@@ -27,6 +28,7 @@ from relaxir.ops.norm import NORM
 from relaxir.ops.pooling import POOLING
 from relaxir.ops.reduce import REDUCE
 from relaxir.ops.reduce_norm import REDUCE_NORM
+from relaxir.ops.resize import RESIZE
 from relaxir.ops.rounding import ROUNDING
 from relaxir.ops.scan import SCAN
 from relaxir.ops.scattering import SCATTERING
@@ -45,6 +47,7 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *CHANNEL_NORM,
     *COMPARISON,
     *CONV,
+    *CONV_TRANSPOSE,
     *CREATION,
     *DETECTION,
     *DIVISION,
@@ -58,6 +61,7 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *POOLING,
     *REDUCE,
     *REDUCE_NORM,
+    *RESIZE,
     *ROUNDING,
     *SCAN,
     *SCATTERING,

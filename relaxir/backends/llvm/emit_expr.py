@@ -53,6 +53,7 @@ class Expressions(Env):
 
     _memo: dict[int, tuple[Expr, Value]]
     _memo_key: tuple[object, ...] = ()
+    _memo_scope: object = None
 
     # ---- expressions
 
@@ -60,9 +61,10 @@ class Expressions(Env):
         """Write an expression; the result is a scalar if all lanes agree on it, else a vector."""
         if isinstance(expr, Const):
             return ops.constant(expr)
-        key = (self.epoch, self.w.version, len(self.w.scopes), id(self.w.scope))
+        key = (self.epoch, self.w.version, self.w.scope.serial)
         if key != self._memo_key:
             self._memo, self._memo_key = {}, key
+            self._memo_scope = self.w.scope  # kept alive: the next branch must not get its id
         found = self._memo.get(id(expr))
         if found is not None:
             return found[1]

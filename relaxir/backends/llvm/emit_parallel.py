@@ -10,7 +10,7 @@ from relaxir.backends.llvm.emit_env import Bound
 from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.emit_stmt import Statements, as_loops
 from relaxir.backends.llvm.emit_writer import ModuleText, Value, int_value, symbol
-from relaxir.tir.expr import BinOp, Expr, Load, Var
+from relaxir.tir.expr import Binary, BinOp, Const, Expr, Load, Var
 from relaxir.tir.stmt import Assert, Block, For, ForKind, Stmt, Store, Switch
 from relaxir.tir.visit import child_exprs, child_stmts, walk_expr
 
@@ -160,6 +160,8 @@ class Kernel(Statements):
         return ops.binary(self.w, BinOp.ADD, "int64", a, b)
 
     def _known(self, extent: Expr) -> Value:
+        if isinstance(extent, Binary) and extent.op is BinOp.MIN:  # a block that may be cut short: usually it is not
+            extent = next((e for e in (extent.a, extent.b) if isinstance(e, Const)), extent)
         usable = not any(
             isinstance(e, Load) or (isinstance(e, Var) and e not in self.vars) for e in walk_expr(extent)
         )

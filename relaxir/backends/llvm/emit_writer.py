@@ -106,8 +106,8 @@ class Scope:
     """An assertion stands before what follows: loads must not move out."""
     open: bool = False
     """A ``pre`` scope that runs whenever the scope around it does (constant trip count)."""
-    expressions: dict[object, object] = field(default_factory=dict)
-    """Results of whole expressions, for the emitter's use."""
+    serial: int = 0
+    """Differs between all scopes of a function."""
 
 
 class ModuleText:
@@ -351,7 +351,8 @@ class Writer:
             mine = True
         else:
             mine = False
-        inner = Scope(kind, outer.depth + 1, stored=stored, open=open_)
+        self._count += 1
+        inner = Scope(kind, outer.depth + 1, stored=stored, open=open_, serial=self._count)
         outer.lines.append(inner.lines)
         self.scopes.append(inner)
         yield inner

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from relaxir.schedule.dot import schedule_dot
 from relaxir.schedule.epilogue import collect_epilogue
 from relaxir.schedule.loops import Machine, loop, nest, parallel, seq
 from relaxir.schedule.padding import stage_factor
 from relaxir.schedule.program import Program
+from relaxir.schedule.roles import Roles, assign_roles
 from relaxir.schedule.stage_nest import parallel_nest
 from relaxir.schedule.tile import (
     At,
@@ -58,63 +60,9 @@ from relaxir.tir.classify import Contraction, match_contraction
 from relaxir.tir.expr import BinOp
 from relaxir.tir.visit import substitute_vars
 
+CACHE_BYTES = 262144  # part of the second-level cache that a block of rows may fill
+FEW_ROWS = 2  # so few rows do not pay for packing a factor on the fly
 PACK_BYTES = 65536  # a panel packed on the stack: fits the second-level cache with room
-
-
-@dataclass(frozen=True, slots=True)
-class Roles:
-    """Which axis of a contraction plays which part."""
-
-    scalar: Expr  # the factor without the lane axis
-    vector: Expr  # the factor with it
-    lane: Axis
-    row: Axis | None
-    outer: tuple[Axis, ...]
-    reduce: tuple[Axis, ...]
-    packed: int  # lanes of the packed layout, 0 if not packed
-    on_the_fly: bool  # the vector factor must be packed first
-    padded: bool = False  # lanes past the end may be read
-
-
-def _lane_ok(expr: Expr, var: Var) -> bool:
-    loads = [e for e in loads_of(expr) if var in variables_of(e)]
-    return all(stride(e, var) in (0, 1) for e in loads)
-
-
-def _packed(expr: Expr, lane: Axis) -> int:
-    widths = [packed_lanes(e, lane) for e in loads_of(expr) if lane.var in variables_of(e)]
-    return widths[0] if len(widths) == 1 else 0
-
-
-def assign_roles(found: Contraction) -> Roles | None:
-    """Choose lane and row axes, or None when no axis is usable as lanes."""
-    axes = {a.var: a for a in found.block.axes}
-    spatial = tuple(a for a in found.block.axes if a.kind is AxisKind.SPATIAL)
-    reduce = tuple(axes[v] for v in found.reduce)
-
-    def roles(lane: Var, packed: int, on_the_fly: bool) -> Roles:
-        in_right = lane in found.columns or (lane in found.batch and not _lane_ok(found.left, lane))
-        vector, scalar = (found.right, found.left) if in_right else (found.left, found.right)
-        others = found.rows if lane in found.columns else found.columns if lane in found.rows else ()
-        row = axes[others[-1]] if others else None
-        outer = tuple(a for a in spatial if a.var is not lane and a is not row)
-        return Roles(scalar, vector, axes[lane], row, outer, reduce, packed, on_the_fly)
-
-    for lane in (*found.columns, *found.rows):
-        side = found.right if lane in found.columns else found.left
-        width = _packed(side, axes[lane])
-        if width:
-            return roles(lane, width, False)
-    candidates = (*reversed(found.columns), *reversed(found.rows), *reversed(found.batch))
-    for need_store in (True, False):
-        for lane in candidates:
-            both = _lane_ok(found.left, lane) and _lane_ok(found.right, lane)
-            if both and (not need_store or stride(found.store, lane) == 1):
-                return roles(lane, 0, False)
-    for lane in candidates:
-        if lane not in found.batch and (found.rows if lane in found.columns else found.columns):
-            return roles(lane, 0, True)
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +83,22 @@ class ContractionRule:
         roles = assign_roles(found)
         if roles is None:
             return None
-        if roles.on_the_fly and not _fits_stack(roles, machine):
+        dot = roles.on_the_fly and (_few_rows(roles) or not _fits_stack(roles, machine))
+        if dot and not _contiguous(roles):
             return None
         epilogue, taken = collect_epilogue(program, found, stages[1:])
-        return schedule_contraction(roles, epilogue, machine), 1 + taken
+        make = schedule_dot if dot else schedule_contraction
+        return make(roles, epilogue, machine), 1 + taken
+
+
+def _few_rows(roles: Roles) -> bool:
+    return roles.row is None or (is_const(roles.row.extent) and int(roles.row.extent) <= FEW_ROWS)
+
+
+def _contiguous(roles: Roles) -> bool:
+    """Whether both factors are contiguous (or constant) along the innermost reduced axis."""
+    inner = roles.reduce[-1].var
+    return all(stride(e, inner) in (0, 1) for e in (*loads_of(roles.scalar), *loads_of(roles.vector)))
 
 
 def _stage_windows(
@@ -223,17 +183,41 @@ def schedule_contraction(roles: Roles, epilogue: Epilogue, machine: Machine) -> 
         if one is not None:
             return one
         return parallel((*roles.outer, panels), _panel(job, panels.var, const(0), const(1)), machine)
-    block = machine.config.block
+    block = _block_rows(job)
     blocks = Axis(Var("rows"), ceildiv(row.extent, block))
     start = blocks.var * block
     count: Expr = minimum(as_expr(row.extent) - start, const(block))
     if is_const(row.extent) and (int(row.extent) <= block or int(row.extent) % block == 0):
         count = const(min(int(row.extent), block))
     body = _panel(job, panels.var, start, count)
-    many = parallel((*roles.outer, blocks, panels), body, machine)
+    many = parallel((*_around(roles), blocks, *_within(roles), panels), body, machine)
+    if roles.on_the_fly and not is_const(row.extent) and _contiguous(roles):
+        return If(as_expr(row.extent) <= const(FEW_ROWS), schedule_dot(roles, epilogue, machine), many)
     if one is None or is_const(row.extent):
         return many
     return If(eq(as_expr(row.extent), const(1)), one, many)
+
+
+def _around(roles: Roles) -> tuple[Axis, ...]:
+    """Outer axes that move the scalar factor: they stay outside the row blocks."""
+    moving = variables_of(roles.scalar)
+    return tuple(a for a in roles.outer if a.var in moving)
+
+
+def _within(roles: Roles) -> tuple[Axis, ...]:
+    """Outer axes that leave the scalar factor alone: a block of its rows stays in cache while they run."""
+    moving = variables_of(roles.scalar)
+    return tuple(a for a in roles.outer if a.var not in moving)
+
+
+def _block_rows(job: Job) -> int:
+    """Rows of the scalar factor that fit the second-level cache, in whole tiles."""
+    most, mr = job.machine.config.block, job.machine.config.mr
+    depth = product(a.extent for a in job.roles.reduce)
+    if not is_const(depth) or job.roles.packed:
+        return most
+    fitting = CACHE_BYTES // max(1, int(depth) * info(job.roles.scalar.dtype).bytes)
+    return max(mr, min(most, fitting // mr * mr))
 
 
 def _panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
@@ -343,12 +327,18 @@ def _pack_panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
     roles, width, j = job.roles, job.width, Var("j")
     lane = roles.lane
     store = Buffer("packed", (*(a.extent for a in roles.reduce), width), roles.vector.dtype, Scope.STACK)
-    value = roles.vector if job.exact else masked(roles.vector, lane.var < job.columns)
     reduce = tuple(replace(a, var=Var(a.var.name)) for a in roles.reduce)
     rename: dict[Var, Expr] = {a.var: b.var for a, b in zip(roles.reduce, reduce, strict=True)}
     at = panel_at(lane.var, panel, width, None, const(0))
-    copy = Store(store, (*(a.var for a in reduce), j), at(substitute_vars(value, rename), const(0), j))
-    fill = nest(reduce, For(j, const(width), copy, ForKind.VECTOR))
+
+    def fill(value: Expr) -> Stmt:
+        copy = Store(store, (*(a.var for a in reduce), j), at(substitute_vars(value, rename), const(0), j))
+        return nest(reduce, For(j, const(width), copy, ForKind.VECTOR))
+
+    copied = fill(roles.vector)
+    if not job.exact:
+        full = panel * width + width <= job.columns
+        copied = If(full, copied, fill(masked(roles.vector, lane.var < job.columns)))
     lanes = binary(BinOp.MOD, lane.var, const(width))
     packed = replace(roles, vector=Load(store, (*(a.var for a in roles.reduce), lanes)), on_the_fly=False)
 
@@ -356,4 +346,4 @@ def _pack_panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
         return panel * width + lane_index < job.columns
 
     tiles = _rows(replace(job, roles=packed), panel, start, count, None if job.exact else inside)
-    return Alloc(store, seq(fill, tiles))
+    return Alloc(store, seq(copied, tiles))
