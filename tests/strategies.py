@@ -1,6 +1,7 @@
 """Hypothesis strategies for well-typed programs: dimensions, tensor programs in block and loop form, graph modules.
 
-Every generated tensor program stays inside its buffers for all sizes, so it can be run as well as printed.
+Every generated tensor program stays inside its buffers for all sizes and writes every element of its results, so it can
+be run as well as printed; its comparisons and casts may turn a last-bit difference of floats into a large one.
 """
 
 from __future__ import annotations
@@ -206,8 +207,8 @@ def _statement(draw: Draw, env: Env, store: Store, depth: int) -> Stmt:
         finish = Store(store.buffer, store.indices, cell[()])
         return Alloc(cell, Seq((Store(cell, (), literal(0.0, dtype)), loop, draw(_statement(env, finish, depth - 1)))))
     if kind == "if":
-        other = store if draw(st.booleans()) else None
-        return If(draw(scalars(env, "bool", 2)), draw(_statement(env, store, depth - 1)), other)
+        test, then = draw(scalars(env, "bool", 2)), draw(_statement(env, store, depth - 1))
+        return If(test, then, store) if draw(st.booleans()) else Seq((store, If(test, then)))
     if kind == "switch":
         r = dim("r", min=1, max=3)
         small = Buffer("tile", (r, 2), dtype, Scope.REGISTER)
