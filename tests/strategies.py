@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
-from relaxir.ir import BlockBuilder, IRModule, ShapeType, TensorType, TupleGetItem, TupleType, Var, const
+from relaxir.ir import BlockBuilder, IRModule, TensorType, TupleGetItem, TupleType, Var, const
 from relaxir.ir import Expr as GraphExpr
 from relaxir.ops import op
 from relaxir.support.errors import InferError
@@ -240,10 +240,13 @@ def tensor_types(draw: Draw, scope: tuple[Dim, ...], dtype: str = "float32") -> 
 
 @st.composite
 def graph_modules(draw: Draw, steps: int = 6) -> IRModule:
-    """A module with a well-typed function ``main`` over random operators, and perhaps a tensor program it calls."""
+    """A module with a well-typed function ``main`` over random operators.
+
+    Its parameters are ``sizes``, an int8 tensor that has one axis for each symbol, ``flag`` and some tensors.
+    """
     scope = tuple({d.name: d for d in draw(st.lists(symbols(), min_size=1, max_size=3))}.values())
     bb = BlockBuilder()
-    params = [Var("shapes", ShapeType(scope)), Var("flag", TensorType((), "bool"))]
+    params = [Var("sizes", TensorType(scope, "int8")), Var("flag", TensorType((), "bool"))]
     params += [Var(f"x{i}", draw(tensor_types(scope))) for i in range(draw(st.integers(1, 3)))]
     pool: list[GraphExpr] = list(params[2:])
     attrs = draw(
