@@ -246,7 +246,9 @@ def test_a_thread_may_be_held_up_before_any_step(workers: Workers, target: Targe
     assert text.count(STEPS[step]) == 1
     text = text.replace(STEPS[step], f"  %held.up = call i32 @usleep(i32 40)\n{STEPS[step]}")
     text += "declare i32 @usleep(i32)\ndeclare void @free(ptr)\ndeclare ptr @pthread_getspecific(i32)\n"
-    cdll = load_memory(link(compile_objects([text, DRIVER], target, workers=workers), exports=[*EXTRA, "rx_set_threads"]))
+    cdll = load_memory(
+        link(compile_objects([text, DRIVER], target, workers=workers), exports=[*EXTRA, "rx_set_threads"])
+    )
     counts, sizes = (ctypes.c_int32 * 64)(), (ctypes.c_int64 * 150)(*Random(1).choices(range(9), k=150))
     cdll.rx_set_threads(ctypes.c_int64(3))
     assert cdll.stress(ctypes.c_int64(150), counts, sizes) == 0

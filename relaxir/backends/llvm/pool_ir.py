@@ -13,8 +13,8 @@ Protocol (invariants):
    sequentially consistent): no wake-up is lost.
 5. After ``fork`` the child has no workers: its handler empties the pool and raises ``rx_generation``, which frees
    every spin lock that a vanished thread held. Threads start again at the next region.
-6. Stopping publishes a region of no chunks after setting ``rx_stop``. A worker may meet that word anywhere, also while it
-   looks for chunks of the region before; so it looks at ``rx_stop`` whenever it has no more chunks.
+6. Stopping publishes a region of no chunks after setting ``rx_stop``. A worker may meet that word anywhere, also while
+   it looks for chunks of the region before; so it looks at ``rx_stop`` whenever it has no more chunks.
 7. ``.fini_array`` stops and joins the workers and withdraws the fork handler, so the library can be closed.
 """
 
