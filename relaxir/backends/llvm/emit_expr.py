@@ -299,7 +299,9 @@ class Expressions(Env):
         align = self._align(buffer)
         lane = self.lane
         if place.stride == 0 and not (lane is not None and lane.guarded):
-            raw = self.w.load(f"load {kind}, {place.pointer.typed}, align {align}", kind, 1, self.memory(buffer), (place.pointer,))
+            raw = self.w.load(
+                f"load {kind}, {place.pointer.typed}, align {align}", kind, 1, self.memory(buffer), (place.pointer,)
+            )
         elif lane is None:
             raise InternalError("a vector access outside a vector loop")
         elif place.stride == 1 and (lane.mask is None or self.is_private(buffer)):
@@ -331,15 +333,16 @@ class Expressions(Env):
         full = vector_type(kind, width)
         name = f"llvm.masked.gather.{mangled(kind, width)}.v{width}p0"
         self.module.declare(name, full, [pointers.full_type, mask.full_type, full])
-        text = (
-            f"call {full} @{name}({pointers.full_type} align {align} {pointers.text}, {mask.typed}, {full} zeroinitializer)"
-        )
+        where = f"{pointers.full_type} align {align} {pointers.text}"
+        text = f"call {full} @{name}({where}, {mask.typed}, {full} zeroinitializer)"
         return self.w.load(text, kind, width, self.memory(place.buffer), (pointers, mask))
 
     def store(self, place: Place, value: Value) -> None:
         """Write a store of a register form; masked lanes write nothing."""
         buffer, kind = place.buffer, self.memory_type(place.buffer)
-        raw = value if self.is_private(buffer) and buffer.dtype != "bool" else ops.to_memory(self.w, value, buffer.dtype)
+        raw = (
+            value if self.is_private(buffer) and buffer.dtype != "bool" else ops.to_memory(self.w, value, buffer.dtype)
+        )
         align = self._align(buffer)
         lane = self.lane
         if place.stride == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
 from typing import Final
@@ -13,12 +13,11 @@ from relaxir.backends.llvm.emit_analysis import invariant_stores
 from relaxir.backends.llvm.emit_env import Bound, Cell
 from relaxir.backends.llvm.emit_expr import Place
 from relaxir.backends.llvm.emit_vector import Vectors
-from relaxir.backends.llvm.emit_writer import Value, bool_value, int_value
+from relaxir.backends.llvm.emit_writer import Value, int_value
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
-from relaxir.tir.buffer import Buffer, Scope
-from relaxir.tir.build import identity
-from relaxir.tir.expr import Binary, BinOp, Expr, as_expr
+from relaxir.tir.buffer import Scope
+from relaxir.tir.expr import Binary, BinOp, as_expr
 from relaxir.tir.stmt import (
     Alloc,
     Assert,

@@ -15,7 +15,6 @@ from relaxir.backends.llvm.emit_analysis import (
     has_inner_loop,
     invariant_stores,
     lane_broadcasts,
-    register_bytes,
     stored_in,
 )
 from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
@@ -157,7 +156,7 @@ class Vectors(Expressions):
         self.branches(single, lambda: version(True), lambda: version(False))
 
     def _loops(self, stmt: For, extent: int, width: int) -> bool:
-        """Whether a constant extent is long enough for a loop (never for register buffers: their indices are constant)."""
+        """Whether a constant extent deserves a loop; not over register buffers, whose indices are constant."""
         buffers = [s.buffer for s in reads_of(stmt.body)] + list(stored_in(stmt.body))
         return extent > UNROLL_LIMIT * width and not any(b.scope is Scope.REGISTER for b in buffers)
 
@@ -291,6 +290,3 @@ def _neutral(how: Combine, dtype: str) -> Value:
     if dtype == "bool":
         node = Const(how in (Combine.AND, Combine.PROD, Combine.MIN), "bool")
     return ops.constant(node)
-
-
-__all__ = ["Vectors", "register_bytes"]
