@@ -90,7 +90,7 @@ def numbers(dtype, x):
 
 @pytest.mark.parametrize("target", ["native", "x86-64-v3", "x86-64-v2"])
 def test_every_type_copies_and_adds(target):
-    dtypes = [d for d in DTYPES if not (target == "x86-64-v2" and d == "float16")]
+    dtypes = list(DTYPES)
     funcs = {}
     for d in dtypes:
         for kind in KINDS:
@@ -204,6 +204,27 @@ def test_casts_between_all_types():
     y = np.zeros(5, np.int8)
     jit("float32__int8", x, y)
     assert y.tolist() == [0, 127, -128, 127, -128]
+
+
+@pytest.mark.parametrize("target", ["native", "x86-64-v2"])
+def test_half_precision_by_bits(target):
+    """Every half-precision number, and rounding of numbers all over its range, in hardware and in software."""
+    h, f, y, z = vec("h", "float16"), vec("f"), vec("y"), vec("z", "float16")
+    widen = loop(ForKind.VECTOR, lambda i: cast(h[i], "float32"), y, h)
+    narrow = loop(ForKind.VECTOR, lambda i: cast(f[i], "float16"), z, f)
+    jit = Jit({"widen": widen, "narrow": narrow}, target)
+    halves = np.arange(65536, dtype=np.uint16).view(np.float16)
+    out = np.zeros(65536, np.float32)
+    jit("widen", halves, out)
+    np.testing.assert_array_equal(out, halves.astype(np.float32))
+    some = RNG.integers(0, 1 << 32, 100_000, dtype=np.uint32).view(np.float32)
+    finite = halves[np.isfinite(halves)].astype(np.float32)
+    near = finite * RNG.choice([1, 1 + 2.0**-11, 1 - 2.0**-12, 1 + 2.0**-10], finite.shape).astype(np.float32)
+    for x in (some, near, np.array([65519.9, 65520, 65536, 2.0**-25, 2.0**-24 * 1.5, 2.0**-14 * 0.9999], np.float32)):
+        got = np.zeros(x.shape, np.float16)
+        jit("narrow", x, got)
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(got, x.astype(np.float16))
 
 
 UNARY = {

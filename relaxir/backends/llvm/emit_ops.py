@@ -2,7 +2,7 @@
 
 Register types: ``bool`` is ``i1``, the 16-bit floats are ``float`` (they are rounded when stored or cast to),
 everything else is itself. Meaning follows `relaxir.tir.expr`: integers wrap, minimum and maximum propagate NaN,
-of integers never traps.
+division of integers never traps.
 """
 
 from __future__ import annotations
@@ -359,69 +359,6 @@ def horizontal(w: Writer, how: Combine, dtype: str, a: Value) -> Value:
         start, flags = (), ""
     kind = {"float": "f32", "double": "f64"}.get(a.type, a.type)
     return w.call(f"llvm.vector.reduce.{stem}.v{a.width}{kind}", (*start, a), a.type, 1, flags=flags)
-
-
-# ---- conversions
-
-
-def cast(w: Writer, a: Value, source: str, target: str) -> Value:
-    """Convert between data types (register forms)."""
-    if source == target:
-        return a
-    kind, new = a.type, REGISTER[target]
-    if target == "bool":
-        if is_float(source):
-            return compare(w, "fcmp une", a, like_float(w, a, 0.0))
-        return compare(w, "icmp ne", a, like(w, a, 0))
-    if is_float(target):
-        if not is_float(source):
-            a = convert(w, "sitofp" if is_signed(source) else "uitofp", a, new)
-        elif kind != new:
-            a = convert(w, "fpext" if new == "double" else "fptrunc", a, new)
-        return from_memory(w, to_memory(w, a, target), target) if target in ("float16", "bfloat16") else a
-    if is_float(source):
-        name = "fptosi" if is_signed(target) else "fptoui"
-        float_kind = {"float": "f32", "double": "f64"}[kind]
-        lanes = "" if a.width == 1 else f"v{a.width}"
-        return w.call(f"llvm.{name}.sat.{lanes}{new}.{lanes}{float_kind}", (a,), new, a.width)
-    if a.number is not None and source != "bool":
-        bits = info(target).bits
-        value = a.number % (1 << bits)
-        wrapped = value - (1 << bits) if is_signed(target) and value >> (bits - 1) else value
-        return w.splat(int_value(wrapped, new), a.width)
-    if info(source).bits == info(target).bits and source != "bool":
-        return Value(a.text, new, a.width, a.level)
-    if info(source).bits > info(target).bits:
-        return convert(w, "trunc", a, new)
-    return convert(w, "sext" if is_signed(source) else "zext", a, new)
-
-
-def to_memory(w: Writer, a: Value, dtype: str) -> Value:
-    """Return the form that is stored."""
-    if dtype == "bool":
-        return convert(w, "zext", a, "i8")
-    if dtype == "float16":
-        return convert(w, "fptrunc", a, "half")
-    if dtype == "bfloat16":
-        bits = convert(w, "bitcast", a, "i32")
-        odd = op(w, "and", op(w, "lshr", bits, like(w, bits, 16)), like(w, bits, 1))
-        rounded = op(w, "add", bits, op(w, "add", odd, like(w, bits, 0x7FFF)))
-        quiet = op(w, "or", bits, like(w, bits, 0x400000))
-        chosen = choose(w, compare(w, "fcmp uno", a, a), quiet, rounded)
-        return convert(w, "trunc", op(w, "lshr", chosen, like(w, bits, 16)), "i16")
-    return a
-
-
-def from_memory(w: Writer, a: Value, dtype: str) -> Value:
-    """Return the register form of what was loaded."""
-    if dtype == "bool":
-        return compare(w, "icmp ne", a, like(w, a, 0))
-    if dtype == "float16":
-        return convert(w, "fpext", a, "float")
-    if dtype == "bfloat16":
-        wide = convert(w, "zext", a, "i32")
-        return convert(w, "bitcast", op(w, "shl", wide, like(w, wide, 16)), "float")
-    return a
 
 
 # ---- functions of one scalar

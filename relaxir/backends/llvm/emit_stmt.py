@@ -10,6 +10,7 @@ from typing import Final
 
 from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_analysis import invariant_stores
+from relaxir.backends.llvm.emit_cast import from_memory, to_memory
 from relaxir.backends.llvm.emit_env import Bound, Cell
 from relaxir.backends.llvm.emit_expr import Place
 from relaxir.backends.llvm.emit_vector import Vectors
@@ -112,12 +113,12 @@ class Statements(Vectors):
         kind = ops.REGISTER[stmt.buffer.dtype] if stmt.buffer.dtype != "bool" else "i8"
         full = kind if cell.width == 1 else f"<{cell.width} x {kind}>"
         raw = self.w.here(f"load {full}, ptr {cell.pointer.text}, align 4", kind, cell.width)
-        present = ops.from_memory(self.w, raw, "bool") if stmt.buffer.dtype == "bool" else raw
+        present = from_memory(self.w, raw, "bool") if stmt.buffer.dtype == "bool" else raw
         result = self.combined(how, stmt, present)
         if self.lane is not None and self.lane.mask is not None and cell.width > 1:
             result = ops.choose(self.w, self.lane.mask, result, present)
         if stmt.buffer.dtype == "bool":
-            result = ops.to_memory(self.w, result, "bool")
+            result = to_memory(self.w, result, "bool")
         self.w.line(f"store {result.typed}, ptr {cell.pointer.text}, align 4")
 
     # ---- loops

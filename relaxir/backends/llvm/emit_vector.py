@@ -17,6 +17,7 @@ from relaxir.backends.llvm.emit_analysis import (
     lane_broadcasts,
     stored_in,
 )
+from relaxir.backends.llvm.emit_cast import from_memory, to_memory
 from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
 from relaxir.backends.llvm.emit_expr import Expressions, Place
 from relaxir.backends.llvm.emit_writer import Value, int_value
@@ -64,7 +65,7 @@ class Vectors(Expressions):
 
     def write_cell(self, store: Store, cell: Cell, value: Value) -> None:
         """Set a running value."""
-        raw = ops.to_memory(self.w, value, "bool") if store.buffer.dtype == "bool" else value
+        raw = to_memory(self.w, value, "bool") if store.buffer.dtype == "bool" else value
         self.w.line(f"store {raw.typed}, ptr {cell.pointer.text}, align 4")
 
     def read_cell(self, store: Store, cell: Cell) -> Value:
@@ -72,7 +73,7 @@ class Vectors(Expressions):
         kind = "i8" if store.buffer.dtype == "bool" else ops.REGISTER[store.buffer.dtype]
         full = kind if cell.width == 1 else f"<{cell.width} x {kind}>"
         raw = self.w.here(f"load {full}, ptr {cell.pointer.text}, align 4", kind, cell.width)
-        return ops.from_memory(self.w, raw, "bool") if store.buffer.dtype == "bool" else raw
+        return from_memory(self.w, raw, "bool") if store.buffer.dtype == "bool" else raw
 
     def add_to_cell(self, store: Store, cell: Cell, value: Value) -> None:
         """Combine a scalar with a running value."""
