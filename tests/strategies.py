@@ -130,7 +130,9 @@ def _leaves(draw: Draw, env: Env, dtype: str) -> Expr:
     if loads and draw(st.booleans()):
         return draw(st.sampled_from(loads))
     if dtype == "int64":
-        ints: list[Expr] = [v for v, _ in env.loops] + [Size(d) for d in env.dims] + [literal(draw(st.integers(-9, 99)))]
+        ints: list[Expr] = (
+            [v for v, _ in env.loops] + [Size(d) for d in env.dims] + [literal(draw(st.integers(-9, 99)))]
+        )
         return draw(st.sampled_from(ints))
     width = 64 if dtype == "float64" else 32
     return literal(draw(st.floats(width=width)), dtype)
@@ -149,19 +151,20 @@ def block_programs(draw: Draw) -> PrimFunc:
         last = number == stages - 1
         out = (f.output if last else f.temp)(f"y{number}", shape, dtype)
         if draw(st.booleans()):
-            f.compute(out, lambda *i: draw(scalars(Env(list(zip(i, shape, strict=True)), buffers, dims=scope), dtype)))
+            f.compute(out, _stage(draw, shape, buffers, scope, dtype))
         else:
             combine = draw(st.sampled_from([Combine.SUM, Combine.PROD, Combine.MAX, Combine.MIN]))
             over = draw(dims(scope, 1))
-            domain = (*shape, over)
-            f.reduce(
-                out,
-                (over,),
-                combine,
-                lambda *i: draw(scalars(Env(list(zip(i, domain, strict=True)), buffers, dims=scope), dtype)),  # noqa: B023  # called at once
-            )
+            f.reduce(out, (over,), combine, _stage(draw, (*shape, over), buffers, scope, dtype))
         buffers = [*buffers, out]
     return f.build(pattern=draw(st.text(max_size=5)), level=draw(st.integers(0, 9)))
+
+
+def _stage(
+    draw: Draw, domain: tuple[DimLike, ...], buffers: list[Buffer], scope: tuple[Dim, ...], dtype: str
+) -> Callable[..., Expr]:
+    """The scalar of one point of a domain, drawn when the stage is built."""
+    return lambda *i: draw(scalars(Env(list(zip(i, domain, strict=True)), buffers, dims=scope), dtype))
 
 
 @st.composite
@@ -242,7 +245,11 @@ def graph_modules(draw: Draw, steps: int = 6) -> IRModule:
     params = [Var("shapes", ShapeType(scope)), Var("flag", TensorType((), "bool"))]
     params += [Var(f"x{i}", draw(tensor_types(scope))) for i in range(draw(st.integers(1, 3)))]
     pool: list[GraphExpr] = list(params[2:])
-    attrs = draw(st.dictionaries(st.text(max_size=6), st.one_of(st.text(), st.integers(), st.floats(), st.booleans()), max_size=2))
+    attrs = draw(
+        st.dictionaries(
+            st.text(max_size=6), st.one_of(st.text(), st.integers(), st.floats(), st.booleans()), max_size=2
+        )
+    )
     with bb.function("main", params, attrs=attrs):
         if draw(st.booleans()):
             with bb.dataflow():
@@ -255,7 +262,9 @@ def graph_modules(draw: Draw, steps: int = 6) -> IRModule:
     return bb.get()
 
 
-def _step(draw: Draw, bb: BlockBuilder, pool: list[GraphExpr], scope: tuple[Dim, ...], flag: Var, control: bool) -> None:
+def _step(
+    draw: Draw, bb: BlockBuilder, pool: list[GraphExpr], scope: tuple[Dim, ...], flag: Var, control: bool
+) -> None:
     """Emit one more value into the pool; what has no type is left out."""
     a = draw(st.sampled_from(pool))
     kinds = ["unary", "binary", "constant", "reshape", "sum", "tuple", *(["if", "cast"] if control else [])]

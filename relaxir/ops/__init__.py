@@ -13,18 +13,22 @@ from relaxir.ops.binary import BINARY
 from relaxir.ops.channel_norm import CHANNEL_NORM
 from relaxir.ops.comparison import COMPARISON
 from relaxir.ops.conv import CONV
+from relaxir.ops.conv_transpose import CONV_TRANSPOSE
 from relaxir.ops.creation import CREATION
 from relaxir.ops.detection import DETECTION
 from relaxir.ops.division import DIVISION
 from relaxir.ops.dynamic import DYNAMIC
 from relaxir.ops.gathering import GATHERING
+from relaxir.ops.global_pool import GLOBAL_POOL
 from relaxir.ops.joining import JOINING
 from relaxir.ops.matmul import MATMUL
 from relaxir.ops.movement import MOVEMENT
 from relaxir.ops.namespace import OpNamespace
 from relaxir.ops.norm import NORM
+from relaxir.ops.pooling import POOLING
 from relaxir.ops.reduce import REDUCE
 from relaxir.ops.reduce_norm import REDUCE_NORM
+from relaxir.ops.resize import RESIZE
 from relaxir.ops.rounding import ROUNDING
 from relaxir.ops.scan import SCAN
 from relaxir.ops.scattering import SCATTERING
@@ -43,17 +47,21 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *CHANNEL_NORM,
     *COMPARISON,
     *CONV,
+    *CONV_TRANSPOSE,
     *CREATION,
     *DETECTION,
     *DIVISION,
     *DYNAMIC,
     *GATHERING,
+    *GLOBAL_POOL,
     *JOINING,
     *MATMUL,
     *MOVEMENT,
     *NORM,
+    *POOLING,
     *REDUCE,
     *REDUCE_NORM,
+    *RESIZE,
     *ROUNDING,
     *SCAN,
     *SCATTERING,

@@ -342,8 +342,8 @@ class Lrn(Op[Any]):
         def square(*i: Expr) -> Expr:
             channel = i[1] + i[-1] - (attrs.size - 1) // 2
             inside = binary(BinOp.AND, channel >= 0, channel < as_expr(x.shape[1]))
-            v = load_wide(x, (i[0], channel, *i[2:-1]))
-            return select(inside, v * v, const(0, wide))
+            v = select(inside, load_wide(x, (i[0], channel, *i[2:-1])), const(0, wide))
+            return v * v
 
         f.reduce(total, (attrs.size,), Combine.SUM, square)
 

@@ -186,11 +186,11 @@ def select_boxes(args: tuple[Array, ...], attrs: NmsAttrs) -> Array:
 
 
 class NonMaxSuppression(Op[NmsAttrs]):
-    """Boxes that overlap no better-scored selected box of their class too much: rows ``(batch, class, box)``, ``i64[m, 3]``.
+    """Boxes that overlap no better box of their class too much: rows ``(batch, class, box)`` as ``i64[m, 3]``.
 
     Per class, boxes are visited by descending score (the earlier of equal ones first); one is selected if its score is
-    above ``score_threshold``, its intersection over union with every selected box is at most ``iou_threshold``, and fewer
-    than ``max_boxes`` are selected. TVM: relax.vision.all_class_non_max_suppression, ONNX: NonMaxSuppression.
+    above ``score_threshold``, its intersection over union with every selected box is at most ``iou_threshold``, and
+    fewer than ``max_boxes`` are selected. TVM: relax.vision.all_class_non_max_suppression, ONNX: NonMaxSuppression.
     """
 
     name = "non_max_suppression"

@@ -1,4 +1,4 @@
-"""Operators whose result sizes depend on data: a kernel counts, the host reads the count as a dimension, a kernel fills."""
+"""Operators whose result sizes depend on data: one kernel counts, the host reads the count, another kernel fills."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def is_set(value: Expr) -> Expr:
 
 
 class NonzeroFill(Op["NonzeroFill.Attrs"]):
-    """Indices of the first ``count`` elements that are not 0, as ``i64[rank, count]``. TVM: none, ONNX: part of NonZero."""
+    """Indices of the first ``count`` elements that are not 0, ``i64[rank, count]``. TVM: none, ONNX: part of NonZero."""
 
     @dataclass(frozen=True, slots=True)
     class Attrs(BaseAttrs):
@@ -150,8 +150,8 @@ class Nonzero(Op[BaseAttrs]):
 class Compress(Op["Compress.Attrs"]):
     """Slices along ``axis`` (elements in row-major order for None) where the vector ``condition`` holds.
 
-    A shorter condition is false for the rest; a longer one that holds beyond the axis fails the call (``runtime-index``).
-    TVM: none, ONNX: Compress.
+    A shorter condition is false for the rest; a longer one that holds beyond the axis fails the call
+    (``runtime-index``). TVM: none, ONNX: Compress.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -212,16 +212,21 @@ class UniqueAttrs(BaseAttrs):
 class UniquePlan(Op[UniqueAttrs]):
     """Groups of equal slices along ``axis``: ``(first, inverse, counts, count)``.
 
-    ``first[g]`` is the first position of group g, ``counts[g]`` its size, ``inverse[p]`` the group of position p; the first
-    ``count`` entries of first and counts are meant, the rest are 0. TVM: none, ONNX: part of Unique.
+    ``first[g]`` is the first position of group g, ``counts[g]`` its size, ``inverse[p]`` the group of position p; the
+    first ``count`` entries of first and counts are meant, the rest are 0. TVM: none, ONNX: part of Unique.
     """
 
     name = "unique_plan"
     Attrs = UniqueAttrs
     examples = (
         Example(("i64[n]",), ("i64[n]", "i64[n]", "i64[n]", "i64[]"), UniqueAttrs(0)),
-        Example(("f32[n]",), ("i64[n]", "i64[n]", "i64[n]", "i64[]"), UniqueAttrs(0, False), values=([2.0, 1.0, 2.0],),
-                sizes=MappingProxyType({"n": 3})),
+        Example(
+            ("f32[n]",),
+            ("i64[n]", "i64[n]", "i64[n]", "i64[]"),
+            UniqueAttrs(0, False),
+            values=([2.0, 1.0, 2.0],),
+            sizes=MappingProxyType({"n": 3}),
+        ),
         Example(("i8[2, n]",), ("i64[n]", "i64[n]", "i64[n]", "i64[]"), UniqueAttrs(-1), low=0, high=1),
         Example(("i8[n, 2]",), ("i64[n]", "i64[n]", "i64[n]", "i64[]"), UniqueAttrs(0, False), low=0, high=1),
     )
@@ -239,7 +244,9 @@ class UniquePlan(Op[UniqueAttrs]):
         """Sort positions, number the groups in one pass; a second pass renumbers by first appearance."""
         f = ProgramBuilder(self.name)
         x = input_of(f, "x", args[0])
-        first, inverse, counts, count = (output_of(f, n, t) for n, t in zip(("first", "inverse", "counts", "count"), out, strict=True))
+        first, inverse, counts, count = (
+            output_of(f, n, t) for n, t in zip(("first", "inverse", "counts", "count"), out, strict=True)
+        )
         axis = (attrs.axis or 0) % args[0].rank
         extent = x.shape[axis]
         order = merge_sort(f, (), extent, lambda row, a, b, flag: compare_slices(x, axis, a, b, flag))
@@ -307,14 +314,10 @@ def number_groups(
             Store(size, (at,), size[at] + 1),
         )
 
-    return scoped(
-        (found, flag), assign(found, 0), loop("n", order.shape[0], visit), Store(count, (), found[()])
-    )
+    return scoped((found, flag), assign(found, 0), loop("n", order.shape[0], visit), Store(count, (), found[()]))
 
 
-def renumber_groups(
-    extent: DimLike, parts: tuple[Buffer, ...], first: Buffer, inverse: Buffer, counts: Buffer
-) -> Stmt:
+def renumber_groups(extent: DimLike, parts: tuple[Buffer, ...], first: Buffer, inverse: Buffer, counts: Buffer) -> Stmt:
     """Number groups by their first positions instead of by value."""
     first_sorted, group, size, renumbered = parts
     found = cell("found")
@@ -335,9 +338,9 @@ def renumber_groups(
 class Unique(Op[UniqueAttrs]):
     """Distinct elements, or slices along ``axis``: ``(y, indices, inverse, counts)``, the last three int64.
 
-    ``y`` is in ascending (lexicographic) order, or in order of first appearance if not ``sorted``; ``indices[u]`` is the first
-    position of y[u], ``inverse`` maps positions to rows of y, ``counts`` says how often each occurs. All NaN are equal
-    and last. TVM: relax.unique, ONNX: Unique.
+    ``y`` is in ascending (lexicographic) order, or in order of first appearance if not ``sorted``; ``indices[u]`` is
+    the first position of y[u], ``inverse`` maps positions to rows of y, ``counts`` says how often each occurs. All
+    NaN are equal and last. TVM: relax.unique, ONNX: Unique.
     """
 
     name = "unique"

@@ -23,12 +23,11 @@ from relaxir.tir import (
     as_expr,
     call,
     cast,
-
     minimum,
 )
 
 Compare = Callable[[tuple[Expr, ...], Expr, Expr, Buffer], Stmt]
-"""(row, a, b, flag): set ``flag`` (a bool cell, false before) where element ``a`` of the row comes strictly before ``b``."""
+"""(row, a, b, flag): set ``flag`` (a bool cell) to whether element ``a`` of the row comes strictly before ``b``."""
 
 
 def precedes(a: Expr, b: Expr, descending: bool = False) -> Expr:
@@ -103,5 +102,3 @@ def sorted_positions(x: Array, axis: int, descending: bool = False) -> Array:
         return np.argsort(x, axis, kind="stable")
     flipped = np.argsort(np.flip(x, axis), axis, kind="stable")
     return np.asarray(x.shape[axis] - 1 - np.flip(flipped, axis))
-
-

@@ -47,8 +47,8 @@ def write_at(y: Array, places: tuple[Array, ...], updates: Array, reduction: str
 class ScatterElements(Op["ScatterElements.Attrs"]):
     """A copy of x with ``y[..., indices[..., i, ...], ...] = updates[..., i, ...]`` at the position of ``axis``.
 
-    ``reduction`` combines with what is there: add, mul, max or min (numbers only); without one, the last of equal places
-    along the axis wins. Negative indices count from the end; others outside fail the call (``runtime-index``).
+    ``reduction`` combines with what is there: add, mul, max or min (numbers only); without one, the last of equal
+    places along the axis wins. Negative indices count from the end; others outside fail the call (``runtime-index``).
     TVM: relax.scatter_elements, ONNX: ScatterElements.
     """
 
@@ -84,7 +84,9 @@ class ScatterElements(Op["ScatterElements.Attrs"]):
             ctx.require_equal(have, want, f"axis {a} of updates and of indices")
         return x
 
-    def lower(self, args: tuple[TensorType, ...], attrs: ScatterElements.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:
+    def lower(
+        self, args: tuple[TensorType, ...], attrs: ScatterElements.Attrs, out: tuple[TensorType, ...]
+    ) -> PrimFunc:
         """A copy, then one serial line along the axis for each point of the others."""
         f = ProgramBuilder(self.name)
         x, indices, updates = (input_of(f, p.name, t) for p, t in zip(self.params, args, strict=True))
@@ -108,16 +110,17 @@ class ScatterElements(Op["ScatterElements.Attrs"]):
     def reference(self, args: tuple[Array, ...], attrs: ScatterElements.Attrs) -> Array:
         """`write_at` of explicit places."""
         x, indices, updates = args
-        places = list(np.indices(indices.shape))
-        places[attrs.axis] = indices.astype(np.int64)
-        return write_at(x.copy(), tuple(places), updates, attrs.reduction)
+        axis, places = attrs.axis % x.ndim, np.indices(indices.shape)
+        at = (*places[:axis], indices.astype(np.int64), *places[axis + 1 :])
+        return write_at(x.copy(), at, updates, attrs.reduction)
 
 
 class ScatterND(Op["ScatterND.Attrs"]):
     """A copy of x with ``y[indices[j..., :], k...] = updates[j..., k...]``: the last axis of indices holds positions.
 
-    ``reduction`` as in `ScatterElements`; without one, the last of equal positions in row-major order wins. Negative entries
-    count from the end; others outside fail the call (``runtime-index``). TVM: relax.scatter_nd, ONNX: ScatterND.
+    ``reduction`` as in `ScatterElements`; without one, the last of equal positions in row-major order wins. Negative
+    entries count from the end; others outside fail the call (``runtime-index``). TVM: relax.scatter_nd, ONNX:
+    ScatterND.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -200,7 +203,7 @@ class Blocks(Op["Blocks.Attrs"]):
 
     @staticmethod
     def channel(attrs: Blocks.Attrs, channels: DimLike) -> Callable[[Expr, Expr, Expr], Expr]:
-        """Channel on the deep side from (channel, row, column) of the block; ``channels`` are those of the flat side."""
+        """Deep channel from (channel, row, column) of the block; ``channels`` are those of the flat side."""
         s = attrs.size
         if attrs.mode == "DCR":
             return lambda c, row, column: (row * s + column) * as_expr(channels) + c

@@ -116,9 +116,9 @@ class Argsort(Op[SortAttrs]):
 class TopK(Op["TopK.Attrs"]):
     """The ``k`` largest (or smallest) elements along ``axis`` in order, and their positions (int64).
 
-    Of equal elements the earlier comes first. NaN counts as larger than every number: it is among the largest, and last of
-    the smallest. ``k`` is any dim with ``0 <= k <= d`` (checked at run time where unknown). Results are always sorted.
-    TVM: relax.topk, ONNX: TopK.
+    Of equal elements the earlier comes first. NaN counts as larger than every number: it is among the largest, and
+    last of the smallest. ``k`` is any dim with ``0 <= k <= d`` (checked at run time where unknown). Results are
+    always sorted. TVM: relax.topk, ONNX: TopK.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -174,8 +174,8 @@ class TopK(Op["TopK.Attrs"]):
 class Searchsorted(Op["Searchsorted.Attrs"]):
     """Position of each of ``values`` in the ascending vector ``edges``, by bisection: ``edges[p - 1] < v <= edges[p]``.
 
-    With ``right`` equal edges stay on the left: ``edges[p - 1] <= v < edges[p]``. NaN counts as larger than every number.
-    One dtype; int64 result. TVM: relax.bucketize, ONNX: none.
+    With ``right`` equal edges stay on the left: ``edges[p - 1] <= v < edges[p]``. NaN counts as larger than every
+    number. One dtype; int64 result. TVM: relax.bucketize, ONNX: none.
     """
 
     @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from relaxir.backends.llvm.api_ir import ERROR_ARGUMENT, HostFunction, Site
+from relaxir.backends.llvm.call_ir import ERROR_ARGUMENT, HostFunction, Site
 from relaxir.backends.llvm.compile import Workers
 from relaxir.backends.llvm.cpuid import X86_BITS
 from relaxir.backends.llvm.header import FunctionInfo, TensorInfo, header_text

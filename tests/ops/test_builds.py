@@ -12,8 +12,8 @@ import pytest
 
 from relaxir import ops
 from relaxir.ir import IRModule, Op, ShapeType
-from relaxir.passes import Pipeline
-from relaxir.pipelines import GRAPH, LOWER
+from relaxir.passes import Pass, Pipeline
+from relaxir.pipelines import DEFAULT, GRAPH, LOWER, REFERENCE
 from relaxir.runtime.interp import evaluate
 from relaxir.support.errors import RuntimeShapeError
 from relaxir.text import parse
@@ -33,7 +33,30 @@ def legal(module: IRModule) -> Run:
     return interpreted(Pipeline((*GRAPH, *LOWER))(module))
 
 
-BUILDS: dict[str, Callable[[IRModule], Run]] = {"interpreted": interpreted, "legal": legal}
+def hosted(module: IRModule) -> Run:
+    lowered = DEFAULT(module)
+    table = lowered.attrs.get("constants", ())
+    constants = [c.data for c in table]  # type: ignore[union-attr]  # LowerHost put Constants there
+    return lambda name, arrays: evaluate(lowered, name, *arrays, constants=constants)
+
+
+def compiled(module: IRModule, pipeline: Pass | None = None) -> Run:
+    api = pytest.importorskip("relaxir.api", reason="no backend yet", exc_type=ImportError)
+    exe = api.compile(module, threads=1, pipeline=pipeline, cache=False)
+    return lambda name, arrays: exe[name](*arrays)
+
+
+def reference(module: IRModule) -> Run:
+    return compiled(module, REFERENCE)
+
+
+BUILDS: dict[str, Callable[[IRModule], Run]] = {
+    "interpreted": interpreted,
+    "legal": legal,
+    "hosted": hosted,
+    "compiled": compiled,
+    "reference": reference,
+}
 
 
 @pytest.fixture(params=sorted(BUILDS))

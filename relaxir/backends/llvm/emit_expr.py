@@ -53,6 +53,7 @@ class Expressions(Env):
 
     _memo: dict[int, tuple[Expr, Value]]
     _memo_key: tuple[object, ...] = ()
+    _memo_scope: object = None
 
     # ---- expressions
 
@@ -63,6 +64,7 @@ class Expressions(Env):
         key = (self.epoch, self.w.version, self.w.scope.serial)
         if key != self._memo_key:
             self._memo, self._memo_key = {}, key
+            self._memo_scope = self.w.scope  # kept alive: the next branch must not get its id
         found = self._memo.get(id(expr))
         if found is not None:
             return found[1]

@@ -108,6 +108,9 @@ class Statements(Vectors):
         return ops.combine(self.w, how, dtype, present, self.w.splat(self.eval(value), present.width))
 
     def _update_cell(self, stmt: Store, how: Combine, cell: Cell) -> None:
+        if self.lane is not None and cell.width == 1:
+            self.add_to_cell(stmt, cell, self.across(how, stmt.buffer.dtype, self.widened(stmt.value)))
+            return
         kind = ops.REGISTER[stmt.buffer.dtype] if stmt.buffer.dtype != "bool" else "i8"
         full = kind if cell.width == 1 else f"<{cell.width} x {kind}>"
         raw = self.w.here(f"load {full}, ptr {cell.pointer.text}, align 4", kind, cell.width)

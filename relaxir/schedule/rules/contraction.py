@@ -270,10 +270,14 @@ def _panel(job: Job, panel: Var, rows: Rows) -> Stmt:
     def inside(_: Expr, j: Expr) -> Expr:
         return panel * job.width + j < job.columns
 
-    if job.roles.packed or job.roles.padded:
-        return _rows(job, panel, rows, inside)
-    guarded = masked(job.roles.vector, job.roles.lane.var < job.columns)
-    partial = _rows(replace(job, roles=replace(job.roles, vector=guarded)), panel, rows, inside)
+    in_range = job.roles.lane.var < job.columns
+    roles = job.roles
+    if roles.lane.var in variables_of(roles.scalar):  # a batch axis as lanes: both factors have a tail
+        roles = replace(roles, scalar=masked(roles.scalar, in_range))
+    if roles.packed or roles.padded:
+        return _rows(replace(job, roles=roles), panel, rows, inside)
+    roles = replace(roles, vector=masked(roles.vector, in_range))
+    partial = _rows(replace(job, roles=roles), panel, rows, inside)
     if is_const(job.roles.lane.extent) and int(job.roles.lane.extent) < job.width:
         return partial
     full = job.columns >= panel * job.width + job.width
