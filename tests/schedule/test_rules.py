@@ -16,6 +16,7 @@ from tests.schedule.programs import (
     add_bias,
     add_broadcast,
     batched,
+    columnwise,
     conv,
     cumsum,
     gather,
@@ -150,3 +151,8 @@ def test_results_are_written_once() -> None:
     stored = [s for s in walk(done.body) if isinstance(s, Store) and s.buffer.scope is Scope.GLOBAL]
     assert {s.buffer.name for s in stored} == {"z"}
     assert len(stored) == 1
+
+
+def test_a_lane_axis_of_both_factors() -> None:
+    agree(columnwise(N, 5, M), SMALL, rules=("contraction",))
+    agree(columnwise(3, N, 20), SMALL, rules=("contraction",))
