@@ -9,12 +9,14 @@ from typing import Any, Final
 from relaxir.ir.op import Op
 from relaxir.ops.activation import ACTIVATION
 from relaxir.ops.arg_reduce import ARG_REDUCE
+from relaxir.ops.attention import ATTENTION
 from relaxir.ops.binary import BINARY
 from relaxir.ops.channel_norm import CHANNEL_NORM
 from relaxir.ops.comparison import COMPARISON
 from relaxir.ops.conv import CONV
 from relaxir.ops.conv_transpose import CONV_TRANSPOSE
 from relaxir.ops.division import DIVISION
+from relaxir.ops.einsum import EINSUM
 from relaxir.ops.gathering import GATHERING
 from relaxir.ops.global_pool import GLOBAL_POOL
 from relaxir.ops.joining import JOINING
@@ -38,12 +40,14 @@ from relaxir.ops.unary import UNARY
 OPS: Final[tuple[Op[Any], ...]] = (
     *ACTIVATION,
     *ARG_REDUCE,
+    *ATTENTION,
     *BINARY,
     *CHANNEL_NORM,
     *COMPARISON,
     *CONV,
     *CONV_TRANSPOSE,
     *DIVISION,
+    *EINSUM,
     *GATHERING,
     *GLOBAL_POOL,
     *JOINING,
