@@ -40,7 +40,8 @@ bench: $(STAMP)  ## measure against other runtimes
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]' -c constraints.txt
 	$(BIN)/relaxir bench
 
-docs: $(STAMP)  ## run every example of the documentation
+docs: $(STAMP)  ## write the generated pages and run every example of the documentation
+	$(BIN)/python docs/gen_ops.py
 	$(BIN)/python -m pytest -q tests/docs
 
 fuzz: $(STAMP)  ## property tests with ten times the examples, and new seeds each time

@@ -1,4 +1,4 @@
-"""Choosing a `Config`: the space of choices, the interface of cost models, and the rule of thumb that needs no model."""
+"""Choosing a `Config`: the space of choices, the interface of cost models, and the rule of thumb without a model."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Chooser(Protocol):
     """Picks the configuration of a program."""
 
     def choose(self, func: PrimFunc, target: TargetInfo) -> Config:
-        """The configuration to schedule ``func`` with."""
+        """Return the configuration to schedule ``func`` with."""
         ...
 
 
@@ -72,7 +72,7 @@ class RuleChooser:
     """Chooses by the numbers of the machine alone: two vectors of columns and as many rows as the registers hold."""
 
     def choose(self, func: PrimFunc, target: TargetInfo) -> Config:
-        """The configuration to schedule ``func`` with."""
+        """Return the configuration to schedule ``func`` with."""
         dtype = _contraction_dtype(func)
         if dtype is None:
             return Config()
@@ -87,5 +87,5 @@ class ModelChooser:
     model: CostModel
 
     def choose(self, func: PrimFunc, target: TargetInfo) -> Config:
-        """The configuration to schedule ``func`` with."""
+        """Return the configuration to schedule ``func`` with."""
         return min(ConfigSpace(func, target), key=lambda config: self.model.cost(func, target, config))

@@ -24,6 +24,7 @@ class Config:
         block: rows between two passes over the weights (what stays in the second-level cache).
         row_vector: elements per step of a vector loop; 0 leaves it to the backend.
         parallel: ``auto`` (enough work: all threads) or ``none``.
+
     """
 
     mr: int = 6
@@ -39,7 +40,7 @@ class Config:
 
     @staticmethod
     def parse(text: str) -> Config:
-        """Read what `str` writes; names left out keep their default. Raises ScheduleError for unknown names and values."""
+        """Read what `str` writes; names left out keep their default. Raises ScheduleError for anything unknown."""
         values: dict[str, int | str] = {}
         for item in text.split():
             name, _, value = item.partition("=")
@@ -61,7 +62,7 @@ class Config:
         return Config(**values).checked()  # type: ignore[arg-type]  # names and kinds were checked above
 
     def checked(self) -> Config:
-        """The same value, if every choice is in range. Raises ScheduleError otherwise."""
+        """Return the same value if every choice is in range, else raise ScheduleError."""
         for name in ("mr", "nr", "panels", "unroll", "block"):
             if getattr(self, name) < 1:
                 raise ScheduleError(f"`{name}` of a configuration must be at least 1", code="schedule-config")

@@ -16,6 +16,7 @@ class TargetInfo:
         registers: how many vector registers there are.
         masked: whether masked vector loads and stores are cheap.
         threads: how many threads a loop may be split over; 1 keeps every loop serial.
+
     """
 
     vector_bytes: int = 32

@@ -51,7 +51,7 @@ def operations(expr: Expr) -> int:
 
 
 def stmt_flops(stmt: Stmt) -> DimLike:
-    """Operations of a statement in block or loop form; data-dependent loops count one iteration, an `If` its larger side."""
+    """Operations of a statement in either form; a data-dependent loop counts one iteration, an `If` its first side."""
     if isinstance(stmt, Store):
         return max(1, operations(stmt.value) + (stmt.combine is not None))
     if isinstance(stmt, Seq):

@@ -69,6 +69,9 @@ class _Scope:
 Emittable = Expr | PendingCall | int | float | bool | np.ndarray | Sequence["Emittable"]
 
 
+CALLS = (TupleGetItem, OpCall, FuncCall, CallTIR, CallDPS, If)  # expressions that need a binding of their own
+
+
 class BlockBuilder:
     """Builds an `IRModule`; used as shown in the README.
 
@@ -188,7 +191,7 @@ class BlockBuilder:
         if isinstance(value, PendingCall):
             expr, ctx_defined = self._infer(value)
         else:
-            expr = self.normalize(value)
+            expr = value if isinstance(value, CALLS) else self.normalize(value)
         var = Var(self._unique(name), expr.type)
         scope.bindings.append(Bind(var, expr, ctx_defined))
         return var
@@ -289,9 +292,18 @@ class BlockBuilder:
         if isinstance(value, TupleExpr | list | tuple):
             items = value.fields if isinstance(value, TupleExpr) else value
             return TupleExpr(tuple(self.normalize(i) for i in items))
-        if isinstance(value, TupleGetItem | OpCall | FuncCall | CallTIR | CallDPS | If):
+        if isinstance(value, CALLS):
             return value if not self._scopes else self._leaf(value)
         return const(value)
+
+    def item(self, value: Expr, index: int) -> Var:
+        """Bind one field of a tuple value."""
+        return self.emit(TupleGetItem(value, index))
+
+    @property
+    def facts(self) -> Facts:
+        """What is known about the symbols at this point."""
+        return self._facts
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 

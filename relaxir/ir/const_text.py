@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relaxir.ir.expr import Array, Constant
+from relaxir.support.bfloat16 import bfloat16_to_float32
 from relaxir.support.dtypes import info, short
 from relaxir.tir.literals import float_text
 from relaxir.tir.names import tuple_text
@@ -72,7 +73,7 @@ def bits_of(data: Array) -> NDArray[np.unsignedinteger]:
 def float_values(data: Array, dtype: str) -> list[float]:
     """Elements of a float array as Python floats (exact; bfloat16 from its bit patterns)."""
     if dtype == "bfloat16":
-        return [float(v) for v in (data.astype(np.uint32) << 16).view(np.float32)]
+        return [float(v) for v in bfloat16_to_float32(data.astype(np.uint16))]
     with np.errstate(invalid="ignore"):  # signalling NaN
         return [float(v) for v in data.astype(np.float64)]
 

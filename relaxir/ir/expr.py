@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type
+from relaxir.support.bfloat16 import float32_to_bfloat16
 from relaxir.support.dtypes import dtype as canonical_dtype
 from relaxir.support.dtypes import info
 from relaxir.support.spans import Span
@@ -254,8 +255,7 @@ def const(value: object, dtype: str | None = None) -> Constant:
     else:
         name = canonical_dtype(dtype)
     if name == "bfloat16" and array.dtype != np.uint16:
-        bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
-        array = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+        array = float32_to_bfloat16(array)
     # tobytes/copy keeps the constant safe from later writes to the caller's array
     data = np.array(array, dtype=info(name).numpy, order="C", copy=True)
     data.setflags(write=False)

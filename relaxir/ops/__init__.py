@@ -15,7 +15,10 @@ from relaxir.ops.channel_norm import CHANNEL_NORM
 from relaxir.ops.comparison import COMPARISON
 from relaxir.ops.conv import CONV
 from relaxir.ops.conv_transpose import CONV_TRANSPOSE
+from relaxir.ops.creation import CREATION
+from relaxir.ops.detection import DETECTION
 from relaxir.ops.division import DIVISION
+from relaxir.ops.dynamic import DYNAMIC
 from relaxir.ops.einsum import EINSUM
 from relaxir.ops.gathering import GATHERING
 from relaxir.ops.global_pool import GLOBAL_POOL
@@ -30,10 +33,12 @@ from relaxir.ops.reduce_norm import REDUCE_NORM
 from relaxir.ops.resize import RESIZE
 from relaxir.ops.rounding import ROUNDING
 from relaxir.ops.scan import SCAN
+from relaxir.ops.scattering import SCATTERING
 from relaxir.ops.select import SELECT
 from relaxir.ops.shapes import SHAPES
 from relaxir.ops.slicing import SLICING
 from relaxir.ops.softmax import SOFTMAX
+from relaxir.ops.sorting import SORTING
 from relaxir.ops.trigonometric import TRIGONOMETRIC
 from relaxir.ops.unary import UNARY
 
@@ -46,7 +51,10 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *COMPARISON,
     *CONV,
     *CONV_TRANSPOSE,
+    *CREATION,
+    *DETECTION,
     *DIVISION,
+    *DYNAMIC,
     *EINSUM,
     *GATHERING,
     *GLOBAL_POOL,
@@ -60,10 +68,12 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *RESIZE,
     *ROUNDING,
     *SCAN,
+    *SCATTERING,
     *SELECT,
     *SHAPES,
     *SLICING,
     *SOFTMAX,
+    *SORTING,
     *TRIGONOMETRIC,
     *UNARY,
 )

@@ -11,6 +11,7 @@ from relaxir.ir.expr import Array
 from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.common import NUMERIC, check_dtype, load_wide
+from relaxir.ops.kernels import ravel
 from relaxir.ops.reduce import Rows, kept_of, reduced_shape
 from relaxir.support.dtypes import info
 from relaxir.tir import (
@@ -22,7 +23,6 @@ from relaxir.tir import (
     Intrinsic,
     PrimFunc,
     ProgramBuilder,
-    as_expr,
     binary,
     call,
     const,
@@ -126,18 +126,10 @@ def find_places(f: ProgramBuilder, x: Buffer, y: Buffer, rows: Rows, extremum: C
         if info(x.dtype).is_float:
             nan = binary(BinOp.AND, call(Intrinsic.ISNAN, value), call(Intrinsic.ISNAN, top))
             found = binary(BinOp.OR, found, nan)
-        return select(found, linear(i[n:], rows), never)
+        return select(found, ravel(i[n:], rows.inner), never)
 
     start: Const = never
     f.reduce(y, rows.inner, Combine.MAX if last else Combine.MIN, place, init=start)
-
-
-def linear(index: tuple[Expr, ...], rows: Rows) -> Expr:
-    """Row-major number of a place within a row."""
-    total: Expr = const(0)
-    for i, extent in zip(index, rows.inner, strict=True):
-        total = total * as_expr(extent) + i
-    return total
 
 
 class ArgMax(ArgReduce):

@@ -10,10 +10,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from relaxir.ir.expr import Array
+from relaxir.ir.builder import BlockBuilder
+from relaxir.ir.expr import Array, Constant
+from relaxir.ir.expr import Expr as GraphExpr
+from relaxir.ir.expr import const as constant
 from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
+from relaxir.ops.binary import Add, Multiply
 from relaxir.ops.common import FLOATS, check_dtype, check_same_dtype, compute_dtype, load_wide, tensors_of, widen
+from relaxir.ops.kernels import emit_op
 from relaxir.ops.norm import affine, row_inverse, row_square
 from relaxir.ops.reduce import Rows, count_expr
 from relaxir.ops.reduce_norm import row_mean
@@ -107,6 +112,20 @@ class BatchNorm(Op[BatchNormAttrs]):
         f.compute(b, lambda *c: load_wide(bias, c) - load_wide(mean, c) * w[c])
         f.compute(y, lambda *i: cast(load_wide(x, i) * w[i[axis]] + b[i[axis]], y.dtype))
         return f.build()
+
+    def decompose(self, args: tuple[GraphExpr, ...], attrs: BatchNormAttrs, bb: BlockBuilder) -> GraphExpr | None:
+        """With constant statistics: ``x * w + b``, w and b constants that a convolution before may take in."""
+        x, *vectors = args
+        if not all(isinstance(v, Constant) for v in vectors) or not isinstance(x.type, TensorType):
+            return None
+        scale, bias, mean, variance = (np.asarray(v.data, np.float64) for v in vectors if isinstance(v, Constant))
+        if x.type.dtype not in ("float32", "float64"):  # narrow weights would round twice
+            return None
+        w = scale / np.sqrt(variance + attrs.epsilon)
+        shape = [1] * x.type.rank
+        shape[attrs.axis] = -1
+        w, b = (constant(v.reshape(shape), x.type.dtype) for v in (w, bias - mean * w))
+        return emit_op(bb, Add(), emit_op(bb, Multiply(), x, w), b)
 
     def reference(self, args: tuple[Array, ...], attrs: BatchNormAttrs) -> Array:
         """By the definition."""
@@ -323,8 +342,8 @@ class Lrn(Op[Any]):
         def square(*i: Expr) -> Expr:
             channel = i[1] + i[-1] - (attrs.size - 1) // 2
             inside = binary(BinOp.AND, channel >= 0, channel < as_expr(x.shape[1]))
-            v = load_wide(x, (i[0], channel, *i[2:-1]))
-            return select(inside, v * v, const(0, wide))
+            v = select(inside, load_wide(x, (i[0], channel, *i[2:-1])), const(0, wide))
+            return v * v
 
         f.reduce(total, (attrs.size,), Combine.SUM, square)
 

@@ -14,6 +14,7 @@ from relaxir.ir.op import Attrs, Example
 from relaxir.ops.binary import BAD_BOOLS, BAD_PAIRS
 from relaxir.ops.common import FLOATS, NUMERIC
 from relaxir.ops.elementwise import Binary
+from relaxir.support.errors import RuntimeFailure
 from relaxir.tir import (
     Assert,
     BinOp,
@@ -77,6 +78,14 @@ class Division(Binary[Attrs]):
             return Seq((guard, Store(y, i, self.integers(left, right))))
 
         f.block("y", y.shape, point)
+
+    def reference(self, args: tuple[Array, ...], attrs: Attrs) -> Array:
+        """`numpy` of the widened operands, after the check that the loops make."""
+        a, b = args
+        failing = np.broadcast_arrays(a, b)[0][np.broadcast_to(b == 0, np.broadcast_shapes(a.shape, b.shape))]
+        if b.dtype.kind != "f" and failing.size:
+            raise RuntimeFailure(f"{self.name}: {failing[0]} divided by zero", code="runtime-division-by-zero")
+        return super().reference(args, attrs)
 
 
 def truncated(a: Array, b: Array) -> Array:

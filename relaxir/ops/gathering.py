@@ -28,11 +28,11 @@ def index_operand(args: tuple[Type, ...], place: int, ctx: InferCtx, name: str =
 
 
 class Take(Op["Take.Attrs"]):
-    """``y[i..., j..., k...] = x[i..., indices[j...], k...]``: slices along ``axis``; the axis is replaced by indices' shape.
+    """``y[i..., j..., k...] = x[i..., indices[j...], k...]``: slices along ``axis``, replaced by the shape of indices.
 
     Modes: ``raise`` counts negative indices from the end and fails the call (``runtime-index``) for indices outside
-    ``-d .. d-1``; ``clip`` clamps to ``0 .. d-1`` (negative gives 0); ``wrap`` takes indices modulo d. Every dtype of x;
-    int32 or int64 indices. With an empty axis ``clip`` and ``wrap`` give zeros. TVM: relax.take, ONNX: Gather.
+    ``-d .. d-1``; ``clip`` clamps to ``0 .. d-1`` (negative gives 0); ``wrap`` takes indices modulo d. Every dtype of
+    x; int32 or int64 indices. With an empty axis ``clip`` and ``wrap`` give zeros. TVM: relax.take, ONNX: Gather.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Take(Op["Take.Attrs"]):
         BadExample(("f32[n]", "f32[m]"), "dtype-mismatch", "indices"),
         BadExample(("f32[n]", "i64[m]"), "axis-range", "axis 1", Attrs(1)),
         BadExample(("f32[]", "i64[m]"), "axis-range", "axis 0"),
-        BadExample(("f32[n]", "i64[m]"), "attribute", "mode", Attrs(0, "none")),  # type: ignore[arg-type]  # the bad value
+        BadExample(("f32[n]", "i64[m]"), "attribute", "mode", Attrs(0, "no")),  # type: ignore[arg-type]  # is bad
     )
 
     def infer(self, args: tuple[Type, ...], attrs: Take.Attrs, ctx: InferCtx) -> Type:
@@ -166,8 +166,9 @@ def element_indices(x: TensorType, indices: TensorType, axis: int, ctx: InferCtx
 class GatherND(Op["GatherND.Attrs"]):
     """``y[b..., j..., k...] = x[b..., indices[b..., j..., :], k...]``: the last axis of indices holds positions.
 
-    The first ``batch_dims`` axes of both operands run together. The last extent of indices is a constant and at most the
-    number of x's other axes. Negative positions count from the end; others outside fail the call. TVM: relax.gather_nd, ONNX: GatherND.
+    The first ``batch_dims`` axes of both operands run together. The last extent of indices is a constant and at most
+    the number of x's other axes. Negative positions count from the end; others outside fail the call. TVM:
+    relax.gather_nd, ONNX: GatherND.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -232,7 +233,9 @@ def position_depth(x: TensorType, indices: TensorType, batch: int, ctx: InferCtx
     if not isinstance(depth, int):
         ctx.fail("the last extent of indices must be a constant", code="rank-mismatch")
     if not 0 <= batch < indices.rank or batch + depth > x.rank:
-        ctx.fail(f"positions of {depth} entries after {batch} batch axes do not fit rank {x.rank}", code="rank-mismatch")
+        ctx.fail(
+            f"positions of {depth} entries after {batch} batch axes do not fit rank {x.rank}", code="rank-mismatch"
+        )
     return depth
 
 
@@ -301,7 +304,7 @@ class OneHot(Op["OneHot.Attrs"]):
         index = np.expand_dims(args[0].astype(np.int64), attrs.axis)
         index = np.where(index < 0, index + depth, index)
         places = np.arange(depth).reshape([-1 if a == attrs.axis % index.ndim else 1 for a in range(index.ndim)])
-        return np.where(index == places, args[1][1], args[1][0])
+        return np.asarray(np.where(index == places, args[1][1], args[1][0]))
 
 
 GATHERING: Final[tuple[Op[Any], ...]] = (Take(), GatherElements(), GatherND(), OneHot())

@@ -149,7 +149,8 @@ class Split(Op["Split.Attrs"]):
     """Cut along ``axis`` into a tuple of parts.
 
     ``sizes`` gives the parts' extents, which must add up (checked at run time where unknown); or ``sections`` gives the
-    number of parts of extent ``ceil(d / sections)``, the last ones smaller (ONNX num_outputs). TVM: relax.split, ONNX: Split.
+    number of parts of extent ``ceil(d / sections)``, the last ones smaller (ONNX num_outputs). TVM: relax.split,
+    ONNX: Split.
     """
 
     @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from relaxir.ir.builder import BlockBuilder, PendingCall
 from relaxir.ir.expr import Expr as GraphExpr
 from relaxir.ir.expr import Var as GraphVar
-from relaxir.ir.builder import BlockBuilder, PendingCall
 from relaxir.ir.op import Attrs, Op
 from relaxir.ir.types import TensorType
 from relaxir.sym import DimLike, product
@@ -123,9 +124,11 @@ def check_index(op: str, value: Expr, extent: DimLike, axis: int) -> Assert:
     wide = cast(value, "int64")
     size = as_expr(extent)
     valid = (wide + size >= 0) & (wide < size)
-    return Assert(valid, "runtime-index", f"{op}: index {{}} is out of range for axis {axis} of extent {{}}", (wide, size))
+    return Assert(
+        valid, "runtime-index", f"{op}: index {{}} is out of range for axis {axis} of extent {{}}", (wide, size)
+    )
 
 
-def emit_op(bb: BlockBuilder, op: Op[Attrs], *args: GraphExpr, attrs: Attrs | None = None) -> GraphVar:
+def emit_op(bb: BlockBuilder, op: Op[Any], *args: GraphExpr, attrs: Attrs | None = None) -> GraphVar:
     """Emit a simpler operator from a decomposition."""
     return bb.emit(PendingCall(op, args, Attrs() if attrs is None else attrs, None))

@@ -50,7 +50,9 @@ class Reshape(Op["Reshape.Attrs"]):
         x = ctx.tensor(args, 0, "x")
         for axis, extent in enumerate(attrs.shape):
             if ctx.facts.prove_le(0, extent) is Proof.REFUTED:
-                ctx.fail(f"shape[{axis}] is negative: {extent}", code="attribute", help="normalise -1 with reshape_target")
+                ctx.fail(
+                    f"shape[{axis}] is negative: {extent}", code="attribute", help="normalise -1 with reshape_target"
+                )
         ctx.require_equal(product(x.shape), product(attrs.shape), "number of elements before and after")
         for axis, extent in enumerate(attrs.shape):
             if not isinstance(extent, int):
@@ -169,7 +171,8 @@ class ExpandDims(Op["ExpandDims.Attrs"]):
 class Squeeze(Op["Squeeze.Attrs"]):
     """Remove the axes ``axes``, whose extent must be 1 (a symbolic one is checked at run time).
 
-    `relaxir.ops.indexing.unit_axes` lists all axes that are the constant 1. Every dtype. TVM: relax.squeeze, ONNX: Squeeze.
+    `relaxir.ops.indexing.unit_axes` lists all axes that are the constant 1. Every dtype. TVM: relax.squeeze, ONNX:
+    Squeeze.
     """
 
     @dataclass(frozen=True, slots=True)

@@ -136,9 +136,9 @@ class Size(Op[Attrs]):
 class TensorToShape(Op["TensorToShape.Attrs"]):
     """The values of an integer tensor as fresh dimensions: the only way data becomes a size.
 
-    Takes ``i64[k]`` of constant k, or ``i64[]`` (one dimension). ``min`` and ``max`` bound each value: constants enter the new
-    symbols' ranges, dims become relations; both are checked when the values are read. ``names`` are hints.
-    The default range is ``0 ..``. A host operation: it has no kernel. TVM: relax.tensor_to_shape, ONNX: none.
+    Takes ``i64[k]`` of constant k, or ``i64[]`` (one dimension). ``min`` and ``max`` bound each value: constants
+    enter the new symbols' ranges, dims become relations; both are checked when the values are read. ``names`` are
+    hints. The default range is ``0 ..``. A host operation: it has no kernel. TVM: relax.tensor_to_shape, ONNX: none.
     """
 
     @dataclass(frozen=True, slots=True)

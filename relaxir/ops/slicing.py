@@ -12,7 +12,7 @@ from relaxir.ir.expr import Array
 from relaxir.ir.op import Attrs as BaseAttrs
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
-from relaxir.ops.indexing import normalize_axes
+from relaxir.ops.indexing import normalize_axes, require_nonzero
 from relaxir.ops.kernels import input_of, output_of, within
 from relaxir.sym import DimLike, add, dim, max_, min_, mul, sub
 from relaxir.tir import Expr, PrimFunc, ProgramBuilder, as_expr, cast, const, maximum, minimum, select
@@ -26,9 +26,10 @@ def replace_at(indices: Sequence[Expr], axis: int, value: Expr) -> tuple[Expr, .
 class StridedSlice(Op["StridedSlice.Attrs"]):
     """``y[..., i, ...] = x[..., begin + i * step, ...]`` for ``0 <= i < size``, on each of ``axes``.
 
-    The slice is already normalised: `relaxir.ops.indexing.slice_range` gives begin, size and step of any Python slice, with
-    its clamping. Every entry is any dim; steps are of any sign, also one known only at run time. All elements must lie
-    inside the axis (checked at run time where unknown). Every dtype. TVM: relax.strided_slice, ONNX: Slice.
+    The slice is already normalised: `relaxir.ops.indexing.slice_range` gives begin, size and step of any Python
+    slice, with its clamping. Every entry is any dim; steps are of any sign, also one known only at run time. All
+    elements must lie inside the axis (checked at run time where unknown). Every dtype. TVM: relax.strided_slice,
+    ONNX: Slice.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -66,8 +67,7 @@ class StridedSlice(Op["StridedSlice.Attrs"]):
         for axis, begin, size, step in zip(
             normalize_axes(attrs.axes, x.rank, ctx), attrs.begin, attrs.size, steps, strict=True
         ):
-            if step == 0:
-                ctx.fail(f"the step of axis {axis} must not be 0", code="attribute")
+            require_nonzero(step, f"step of axis {axis}", ctx)
             ctx.require_le(0, size, f"size of axis {axis}")
             # an empty slice passes both, wherever it begins
             reach = sub(size, 1)
@@ -99,9 +99,9 @@ class StridedSlice(Op["StridedSlice.Attrs"]):
 class Pad(Op["Pad.Attrs"]):
     """Surround the tensor by ``pads[axis] = (before, after)`` elements; negative counts crop.
 
-    ``mode``: ``constant`` fills with the scalar operand ``value`` (0 if absent); ``edge`` repeats the border; ``reflect``
-    mirrors without repeating the border (bouncing as often as needed); ``wrap`` goes round. All but ``constant`` need
-    at least one element along a padded axis. Every dtype. TVM: relax.nn.pad, ONNX: Pad.
+    ``mode``: ``constant`` fills with the scalar operand ``value`` (0 if absent); ``edge`` repeats the border;
+    ``reflect`` mirrors without repeating the border (bouncing as often as needed); ``wrap`` goes round. All but
+    ``constant`` need at least one element along a padded axis. Every dtype. TVM: relax.nn.pad, ONNX: Pad.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ class Flip(Op["Flip.Attrs"]):
 
 
 class Roll(Op["Roll.Attrs"]):
-    """Move elements by ``shifts`` along ``axes``, those leaving at one end entering at the other: ``y[i] = x[(i - s) % d]``.
+    """Move elements by ``shifts`` along ``axes``, those that leave coming in again: ``y[i] = x[(i - s) % d]``.
 
     Shifts are any dims of any sign. TVM: none, ONNX: none (NumPy roll).
     """

@@ -1,9 +1,10 @@
 """Symbolic evaluation of small integer tensors: what keeps shape arithmetic out of the program.
 
 Exported models compute shapes by tensors: Shape, Gather, Concat, Reshape, Slice, Cast chains. Here such a tensor is a
-`SymbolicArray`: a NumPy object array whose elements are dims (ints or symbolic expressions) or bools. `evaluate_symbolic`
-gives the result of an operator on them, or None where it cannot be told at compile time: floats, data, comparisons
-that the facts do not decide. Integers are taken as unbounded: sizes do not wrap, also after a cast to int32.
+`SymbolicArray`: a NumPy object array whose elements are dims (ints or symbolic expressions) or bools.
+`evaluate_symbolic` gives the result of an operator on them, or None where it cannot be told at compile time: floats,
+data, comparisons that the facts do not decide. Integers are taken as unbounded: sizes do not wrap, also after a cast
+to int32.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from relaxir.ir.op import Attrs, Op, is_symbolic
 from relaxir.ir.types import ShapeType, TensorType, Type
 from relaxir.ops.indexing import choose, is_data, negative, range_size
-from relaxir.support.dtypes import info
+from relaxir.support.dtypes import Kind, info
 from relaxir.support.errors import RelaxirError
 from relaxir.sym import (
     DimLike,
@@ -59,9 +60,12 @@ def symbolic_array(value: object) -> SymbolicArray | None:
     if array.size > LIMIT or (array.dtype.kind not in "iubO" and array.size):
         return None
     result = np.empty(array.shape, object)
-    for place in np.ndindex(array.shape):
-        element = array[place]
-        result[place] = bool(element) if isinstance(element, bool | np.bool_) else normalize(element)
+    try:
+        for place in np.ndindex(array.shape):
+            element: Any = array[place]
+            result[place] = bool(element) if isinstance(element, bool | np.bool_) else normalize(element)
+    except SymError:  # an object that is no dimension
+        return None
     return result
 
 
@@ -214,13 +218,12 @@ def _cast(args: tuple[SymbolicArray, ...], attrs: Any, facts: Facts) -> Symbolic
         return _apply(lambda x: x if isinstance(x, bool) else not _equal(facts, x, 0), args[0])
     if not kind.is_integer:
         raise UndecidedError
-    low = np.iinfo(kind.numpy).min
 
     def convert(x: Any) -> DimLike:
         value: DimLike = int(x) if isinstance(x, bool) else x
         if isinstance(value, int):
             return int(np.array(value).astype(kind.numpy))
-        if kind.bits < 32 or (low == 0 and not decide(facts.prove_le(0, value))):
+        if kind.bits < 32 or (kind.kind is Kind.UINT and not decide(facts.prove_le(0, value))):
             raise UndecidedError
         return value
 
@@ -255,8 +258,8 @@ def _scan(fn: Callable[[Any, Any], Any], start: int) -> Rule:
         result = np.empty(x.shape, object)
         total: Any = np.full(x.shape[1:], start, object)
         for n in range(len(x)):
-            following = _apply(fn, total, x[n])
-            result[n] = total if attrs.exclusive else following
+            following = _apply(fn, total, x[n, ...])
+            result[n, ...] = total if attrs.exclusive else following
             total = following
         return np.moveaxis(result[::step], 0, attrs.axis)
 

@@ -78,7 +78,7 @@ def axes_of(expr: OpCall) -> tuple[int, ...]:
     assert isinstance(expr.type, TensorType)
     rank = expr.type.rank
     axes = getattr(expr.attrs, "axes", None)
-    return tuple(reversed(range(rank))) if axes is None else tuple(a % rank for a in axes)
+    return tuple(a % rank for a in axes) if axes else tuple(reversed(range(rank)))
 
 
 @dataclass(frozen=True)

@@ -75,14 +75,10 @@ class _Block:
 class CompiledFunction:
     """A function of an `Executable`: call it with arrays, by position or by name."""
 
-    def __init__(
-        self, signature: Signature, index: int, context: _Context, raise_native: Callable[[int, str], None]
-    ) -> None:
+    def __init__(self, signature: Signature, index: int, owner: Executable) -> None:
         self._signature = signature
         self._index = index
-        self._context = context
-        self._raise = raise_native
-        self._call = context.library.cdll.rx_call
+        self._owner = owner
 
     @property
     def input_names(self) -> tuple[str, ...]:

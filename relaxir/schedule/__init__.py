@@ -1,6 +1,16 @@
 """Schedules: from tensor programs in block form to loops for a machine."""
 
-from relaxir.schedule.apply import schedule
+from relaxir.schedule.apply import choose, schedule
+from relaxir.schedule.packing import ContractionPlan, contraction_plans, pack_func, plan_of, rewrite_to_packed
 from relaxir.schedule.program import lift_allocs
 
-__all__ = ["lift_allocs", "schedule"]
+__all__ = [
+    "ContractionPlan",
+    "choose",
+    "contraction_plans",
+    "lift_allocs",
+    "pack_func",
+    "plan_of",
+    "rewrite_to_packed",
+    "schedule",
+]

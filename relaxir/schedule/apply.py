@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from relaxir.cost import Config, RuleChooser, TargetInfo
 from relaxir.schedule.loops import Machine, seq
+from relaxir.schedule.merge import merge_axes
 from relaxir.schedule.program import Program, close_program, lift_allocs, open_program
 from relaxir.schedule.reuse import reuse_results
 from relaxir.schedule.rules import RULES
@@ -16,7 +17,7 @@ from relaxir.tir import PrimFunc, Stmt
 
 
 def schedule(func: PrimFunc, target: TargetInfo, config: Config | None = None) -> PrimFunc:
-    """The program in loop form for a machine.
+    """Return the program in loop form for a machine.
 
     Parameters keep their order and bytes, but may get another shape (merged axes); temporaries that need memory become
     trailing workspace parameters. ``attrs["config"]`` records the configuration.
@@ -24,15 +25,22 @@ def schedule(func: PrimFunc, target: TargetInfo, config: Config | None = None) -
     Args:
         func: a program in block form (code outside blocks is kept).
         target: the machine.
-        config: choices; None takes the rule of thumb's.
+        config: choices; None takes ``attrs["config"]`` if it is there, else the rule of thumb's.
+
     """
-    chosen = RuleChooser().choose(func, target) if config is None else config
+    chosen = choose(func, target) if config is None else config
     machine = Machine(target, chosen)
-    program = reuse_results(open_program(func))
+    program = reuse_results(merge_axes(open_program(func)))
     body, rules = _apply(program, machine)
     done = close_program(program, body)
     attrs = MappingProxyType({**done.attrs, "config": str(chosen), "rules": rules})
     return lift_allocs(replace(done, attrs=attrs))
+
+
+def choose(func: PrimFunc, target: TargetInfo) -> Config:
+    """Return the configuration recorded in the program's attributes, or the rule of thumb's."""
+    recorded = func.attrs.get("config")
+    return Config.parse(recorded) if isinstance(recorded, str) else RuleChooser().choose(func, target)
 
 
 def _apply(program: Program, machine: Machine) -> tuple[Stmt, tuple[str, ...]]:

@@ -15,7 +15,7 @@ from relaxir.tir.visit import all_exprs, map_expr
 def collect_epilogue(
     program: Program, found: Contraction, following: Sequence[Stmt], later: Sequence[Stmt] = ()
 ) -> tuple[Epilogue, int]:
-    """The longest run of following stages that can be computed on the finished tile, and its length.
+    """Find the longest run of following stages that can be computed on the finished tile, and its length.
 
     before: ``c[i, j] = sum ...; y[i, j] = relu(c[i, j] + b[j])``; after: values ``c, y`` and one store of ``y``.
 
@@ -24,6 +24,7 @@ def collect_epilogue(
         found: the contraction.
         following: the stages after it.
         later: stages that run after ``following`` (they may read what the run writes).
+
     """
     place = Var(found.store.buffer.name, found.store.buffer.dtype)
     first = _initial(found)
@@ -42,6 +43,7 @@ def collect_epilogue(
         name, value, store = step
         values.append((name, value))
         known[store.buffer] = (name, store.indices)
+        stores = [s for s in stores if s.buffer is not store.buffer or s.indices != store.indices]
         stores.append(store)
         taken += 1
     rest = (*following[taken:], *later)

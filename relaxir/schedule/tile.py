@@ -1,7 +1,7 @@
 """The register tile of a contraction: accumulators, the loop over the reduced axes, and the stores with their epilogue.
 
-A tile has rows (scalars broadcast to all lanes) and lanes (vectors). Every size is constant within a tile, the number of
-rows by a `Switch`, so accumulators live in registers.
+A tile has rows (scalars broadcast to all lanes) and lanes (vectors). Every size is constant within a tile, the number
+of rows by a `Switch`, so accumulators live in registers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from relaxir.tir import (
     const,
     identity,
 )
-from relaxir.tir.visit import map_expr
+from relaxir.tir.access import variables_of
+from relaxir.tir.visit import map_expr, map_stmt, reads_of, stores_of, walk, walk_expr
 
 CHAINS = 8  # independent multiply-adds that hide their latency: 4 cycles on 2 units
 
@@ -68,6 +69,7 @@ class TileSpec:
         shared: whether all rows of a tile use the same vectors (they are then loaded once per step).
         unroll: steps of the innermost reduce loop per iteration.
         prefetch: a statement per unrolled iteration, given its number, or None.
+
     """
 
     scalar: Expr
@@ -90,7 +92,7 @@ def accumulator_sets(rows: int, vectors: int) -> int:
 
 
 def switch_rows(rows: Expr, most: int, vectors: int, make: Callable[[DimLike, int], Stmt], least: int = 1) -> Stmt:
-    """A tile for each possible number of rows, those with equally many accumulator sets in one `Switch`.
+    """Make a tile for each possible number of rows, those with equally many accumulator sets in one `Switch`.
 
     Args:
         rows: the number of rows at run time, between ``least`` and ``most``.
@@ -98,6 +100,7 @@ def switch_rows(rows: Expr, most: int, vectors: int, make: Callable[[DimLike, in
         vectors: vector registers per row, which decides how many accumulator sets are needed.
         make: ``make(rows, sets)`` builds the tile; ``rows`` is an int or a symbol that the `Switch` binds.
         least: smallest number of rows.
+
     """
     if isinstance(rows, Const):
         count = int(rows.value)
@@ -113,13 +116,14 @@ def switch_rows(rows: Expr, most: int, vectors: int, make: Callable[[DimLike, in
 
 
 def tile(spec: TileSpec, rows: DimLike, sets: int, bound: Callable[[Expr, Expr], Expr] | None) -> Stmt:
-    """The statements of one tile.
+    """Make the statements of one tile.
 
     Args:
         spec: the contraction.
         rows: number of rows, an int or a symbol bound by a `Switch` around the tile.
         sets: accumulator sets along the reduced axis.
         bound: for a partial tile, which lanes exist, given row and lane; None when all do.
+
     """
     dtype = spec.epilogue.values[0][0].dtype
     many = is_const(spec.reduce[-1].extent) and int(spec.reduce[-1].extent) < spec.unroll
@@ -185,35 +189,73 @@ def _reduction(spec: TileSpec, acc: Buffer, rows: DimLike, sets: int) -> Stmt:
 
 def _finish(spec: TileSpec, acc: Buffer, rows: DimLike, bound: Callable[[Expr, Expr], Expr] | None) -> Stmt:
     i, j = Var("i"), Var("j")
-    place = spec.epilogue.values[0][0]
 
-    def at(e: Expr) -> Expr:
-        return spec.at(e, i, j)
+    def lanes(guard: Expr | None) -> Stmt:
+        body = finish_element(spec.epilogue, acc[const(0), i, j], lambda e: spec.at(e, i, j), guard)
+        return _hoisted(_lanes(j, spec, body))
 
-    body: Stmt = seq(
-        *(Store(s.buffer, tuple(at(x) for x in s.indices), s.value, s.combine) for s in spec.epilogue.stores)
-    )
-    for name, value in reversed(spec.epilogue.values):
-        body = Let(name, acc[const(0), i, j] if name is place else at(value), body)
-    if bound is not None:
-        body = If(bound(i, j), body)
-    return loop(i, rows, _lanes(j, spec, body), ForKind.UNROLL)
+    whole = lanes(None)
+    if bound is None:
+        return loop(i, rows, whole, ForKind.UNROLL)
+    part, last = lanes(bound(i, j)), const(spec.lanes - 1)
+    if spec.shared:  # all rows end at the same lane
+        return If(bound(const(0), last), loop(i, rows, whole, ForKind.UNROLL), loop(i, rows, part, ForKind.UNROLL))
+    return loop(i, rows, If(bound(i, last), whole, part), ForKind.UNROLL)
+
+
+def finish_element(epilogue: Epilogue, total: Expr, at: Callable[[Expr], Expr], guard: Expr | None = None) -> Stmt:
+    """Values and stores of one finished element.
+
+    Args:
+        epilogue: what to compute and store.
+        total: the sum; it is read outside the guard, so that it may stay in registers.
+        at: places the contraction's axes.
+        guard: whether the element exists; None if it does.
+    """
+    (place, _), *values = epilogue.values
+    body: Stmt = seq(*(Store(s.buffer, tuple(at(x) for x in s.indices), s.value, s.combine) for s in epilogue.stores))
+    for name, value in reversed(values):
+        body = Let(name, at(value), body)
+    return Let(place, total, body if guard is None else If(guard, body))
+
+
+def _hoisted(stmt: Stmt) -> Stmt:
+    """Read what all lanes share in front of the vector loop: a guard on lanes would make each lane read it.
+
+    before: ``vector j: if j < n: y[i, j] = s[j] + b[i]``;
+    after: ``let v = b[i]: vector j: if j < n: y[i, j] = s[j] + v``
+    """
+    bound = {s.var for s in walk(stmt) if isinstance(s, For | Let)}
+    written = {s.buffer for s in stores_of(stmt)}
+    shared: dict[Load, Var] = {}
+    for load in reads_of(stmt):
+        free = not variables_of(load) & bound and load.buffer not in written
+        if free and not any(isinstance(e, Load) for i in load.indices for e in walk_expr(i)):
+            shared.setdefault(load, Var(load.buffer.name, load.dtype))
+    body = map_stmt(stmt, on_expr=lambda e: shared.get(e, e) if isinstance(e, Load) else e)
+    for load, name in shared.items():
+        body = Let(name, load, body)
+    return body
 
 
 def masked(vector: Expr, inside: Expr) -> Expr:
-    """A lane that does not exist contributes nothing and reads nothing."""
+    """Guard a value so that a lane that does not exist contributes nothing and reads nothing."""
     return Select(inside, vector, identity(Combine.SUM, vector.dtype))
 
 
-def packed_lanes(load: Load, lane: Var) -> int:
-    """Lanes of a packed panel ``w[..., lane // n, ..., lane % n]``, or 0 if the load is not of this form."""
+def packed_lanes(load: Load, lane: Axis) -> int:
+    """Lanes of a packed panel ``w[..., lane // n, ..., lane % n]``, or 0 if the load is not of this form.
+
+    The panel index may be missing where the axis has one panel only.
+    """
     if not load.indices:
         return 0
     last = load.indices[-1]
-    if not (isinstance(last, Binary) and last.op is BinOp.MOD and last.a is lane and isinstance(last.b, Const)):
+    if not (isinstance(last, Binary) and last.op is BinOp.MOD and last.a is lane.var and isinstance(last.b, Const)):
         return 0
     width = int(last.b.value)
-    panel = any(_is_panel(x, lane, width) for x in load.indices[:-1])
+    single = is_const(lane.extent) and int(lane.extent) <= width
+    panel = single or any(_is_panel(x, lane.var, width) for x in load.indices[:-1])
     return width if panel and load.buffer.shape[-1] == width else 0
 
 

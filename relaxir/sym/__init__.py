@@ -21,6 +21,7 @@ from relaxir.sym.expr import (
     substitute,
 )
 from relaxir.sym.facts import BroadcastResult, Facts
+from relaxir.sym.fold import fold
 from relaxir.sym.learn import ConflictError
 from relaxir.sym.normalize import evaluate, normalize
 from relaxir.sym.parser import parse, parse_relation, parse_where
@@ -44,6 +45,7 @@ __all__ = [
     "dim",
     "evaluate",
     "floordiv",
+    "fold",
     "free_dims",
     "fresh",
     "is_const",

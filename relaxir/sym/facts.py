@@ -9,7 +9,7 @@ from typing import Any
 
 from relaxir.sym.bounds import interval
 from relaxir.sym.canonical import Canonical
-from relaxir.sym.expr import Dim, DimLike, as_dimlike, broadcast, free_dims
+from relaxir.sym.expr import Dim, DimLike, as_dimlike, broadcast, free_dims, substitute
 from relaxir.sym.learn import ConflictError, learn
 from relaxir.sym.normalize import normalize
 from relaxir.sym.poly import Poly
@@ -172,4 +172,10 @@ class Facts:
         verdict = Proof.REFUTED if equal is Proof.REFUTED and fixed_a and fixed_b else Proof.UNKNOWN
         if fixed_a and (isinstance(a, int) or not (fixed_b and isinstance(b, int))):
             return BroadcastResult(a, verdict)
-        return BroadcastResult(b if fixed_b else broadcast(a, b), verdict)
+        if fixed_b or self._follows(a, b):
+            return BroadcastResult(b, verdict)
+        return BroadcastResult(a if self._follows(b, a) else broadcast(a, b), verdict)
+
+    def _follows(self, a: DimLike, b: DimLike) -> bool:
+        """Whether ``a`` is 1 wherever the symbol ``b`` is: then ``b`` is what they broadcast to, as ``n`` for ``min(n, 512)``."""
+        return isinstance(b, Dim) and self.prove_equal(substitute(a, {b: 1}), 1) is Proof.PROVED

@@ -58,15 +58,21 @@ def open_arrays(constants: Mapping[str, Array] | PathLike | None) -> Iterator[Ma
         return
     path = Path(constants)
     try:
-        archive = np.load(path, allow_pickle=False)
+        stream = path.open("rb")
     except OSError as error:
         raise LoadError(f"cannot read `{path}`: {error.strerror or error}", code="load-path") from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    with stream:
+        yield _Arrays(_archive(stream, path), path)
+
+
+def _archive(stream: BinaryIO, path: Path) -> Mapping[str, Array]:
+    try:
+        archive = np.load(stream, allow_pickle=False)
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise LoadError(f"`{path}` is not a NumPy archive: {error}", code="load-malformed") from error
     if not isinstance(archive, Mapping):
         raise LoadError(f"`{path}` is not a NumPy archive", code="load-malformed")
-    with archive:
-        yield _Arrays(archive, path)
+    return archive
 
 
 def save(module: IRModule, path: PathLike) -> None:

@@ -12,13 +12,15 @@ from relaxir.ir.const_text import DEFAULT_NAN
 from relaxir.ir.expr import Array, Constant
 from relaxir.ir.expr import const as make_constant
 from relaxir.ir.types import TensorType
+from relaxir.support.bfloat16 import float32_to_bfloat16
 from relaxir.support.dtypes import DType, info
 from relaxir.text.source import Source, number
 from relaxir.text.types import read_dtype
+from relaxir.tir.build import INTEGER_LIMITS
 
 
 def read_constant(call: ast.Call, arrays: Mapping[str, Array], source: Source) -> Constant:
-    """``R.const(elements, "f32")``, ``R.const(elements, shape, "f32")`` or ``R.const("w0", shape, "f32", sha256="...")``.
+    """A constant: its elements, ``R.const([1, 2], "f32")``, or a key, ``R.const("w0", shape, "f32", sha256="...")``.
 
     Raises:
         ParseError: with code ``parse-constant`` where data is missing, or not what the text says.
@@ -44,17 +46,19 @@ def _keyed(
 ) -> Constant:
     if key not in arrays:
         help_text = "pass constants=: a mapping, or the path of the .npz file saved beside the text"
-        source.fail(f"no data for constant `{key}`", call, "parse-constant", help=help_text)
+        raise source.error(f"no data for constant `{key}`", call, "parse-constant", help=help_text)
     data = arrays[key]
     stored = info(dtype).numpy
     if data.shape != shape or data.dtype != stored:
         got = f"{data.dtype}{list(data.shape)}"
-        source.fail(
+        raise source.error(
             f"constant `{key}` is {dtype}{list(shape)} in the text, but its data is {got}", call, "parse-constant"
         )
     constant = make_constant(data, dtype)
     if constant.digest != digest:
-        source.fail(f"the data of constant `{key}` is not what the text was written with", call, "parse-constant")
+        raise source.error(
+            f"the data of constant `{key}` is not what the text was written with", call, "parse-constant"
+        )
     return constant
 
 
@@ -64,7 +68,9 @@ def _inline(node: ast.expr, shape: tuple[int, ...] | None, dtype: str, source: S
     if shape is None:
         shape = nested
     elif not (nested == shape or (elements == [] and 0 in shape)):
-        source.fail(f"the elements have shape {list(nested)}, the text says {list(shape)}", node, "parse-constant")
+        raise source.error(
+            f"the elements have shape {list(nested)}, the text says {list(shape)}", node, "parse-constant"
+        )
     row = info(dtype)
     bits = [_element(e, row, source) for e in elements]
     unsigned = np.dtype(f"uint{row.numpy.itemsize * 8}")
@@ -81,7 +87,7 @@ def _collect(node: ast.expr, elements: list[ast.expr], source: Source) -> tuple[
     shapes = [_collect(e, elements, source) for e in node.elts]
     for e, s in zip(node.elts, shapes, strict=True):
         if s != shapes[0]:
-            source.fail(f"ragged list: {list(s)} beside {list(shapes[0])}", e, "parse-constant")
+            raise source.error(f"ragged list: {list(s)} beside {list(shapes[0])}", e, "parse-constant")
     return (len(shapes), *(shapes[0] if shapes else ()))
 
 
@@ -89,9 +95,9 @@ def _element(node: ast.expr, row: DType, source: Source) -> int:
     """Bit pattern of one element."""
     if not row.is_float:
         value = int(source.boolean(node)) if row.name == "bool" else source.integer(node)
-        low, high = (0, 1) if row.name == "bool" else (np.iinfo(row.numpy).min, np.iinfo(row.numpy).max)
+        low, high = (0, 1) if row.name == "bool" else INTEGER_LIMITS[row.name]
         if not low <= value <= high:
-            source.fail(f"{value} does not fit {row.name}", node, "parse-constant")
+            raise source.error(f"{value} does not fit {row.name}", node, "parse-constant")
         return value % (1 << row.bits)
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         if node.value.startswith("nan"):
@@ -99,7 +105,7 @@ def _element(node: ast.expr, row: DType, source: Source) -> int:
         return _round(source.real(node.value, node), row)
     value_or_none = number(node)
     if value_or_none is None:
-        source.fail("expected a number", node, "parse-constant")
+        raise source.error("expected a number", node, "parse-constant")
     return _round(float(value_or_none), row)
 
 
@@ -111,7 +117,7 @@ def _nan(node: ast.AST, text: str, row: DType, source: Source) -> int:
     except ValueError:
         bits = -1
     if not 0 <= bits < 1 << row.bits:
-        source.fail(f"`{text}` is not a NaN of {row.name}", node, "parse-constant")
+        raise source.error(f"`{text}` is not a NaN of {row.name}", node, "parse-constant")
     return bits
 
 
@@ -120,7 +126,7 @@ def _round(value: float, row: DType) -> int:
     if row.name == "float64":
         return int.from_bytes(struct.pack("<d", value), "little")
     if row.name == "bfloat16":
-        return int(make_constant(np.float32(value), "bfloat16").data)
+        return int(float32_to_bfloat16(np.array(value)).item())
     with np.errstate(over="ignore"):
         rounded = np.array(value).astype(row.numpy)
     return int(rounded.view(f"uint{row.bits}"))

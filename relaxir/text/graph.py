@@ -57,9 +57,10 @@ def read_header(node: ast.FunctionDef, source: Source) -> Header:
 
 def _declarations(nodes: Iterable[ast.AST], what: str, source: Source) -> Iterator[tuple[str, Dim]]:
     for n in nodes:
-        if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call) and member(n.value, "R") == what:
-            if isinstance(n.targets[0], ast.Name):
-                yield n.targets[0].id, read_dim_declaration(n.value, source)
+        if not isinstance(n, ast.Assign) or not isinstance(n.value, ast.Call) or member(n.value, "R") != what:
+            continue
+        if isinstance(n.targets[0], ast.Name):
+            yield n.targets[0].id, read_dim_declaration(n.value, source)
 
 
 def _quoted_names(annotation: ast.expr | None) -> Iterator[str]:
@@ -75,7 +76,7 @@ def _quoted_names(annotation: ast.expr | None) -> Iterator[str]:
 def _param(arg: ast.arg, dims: dict[str, Dim], source: Source) -> Var:
     note = arg.annotation
     if note is None:
-        source.fail(f"parameter `{arg.arg}` has no type", arg)
+        raise source.error(f"parameter `{arg.arg}` has no type", arg)
     name = arg.arg
     if isinstance(note, ast.Call):
         given = next((k.value for k in note.keywords if k.arg == "name"), None)
@@ -96,17 +97,17 @@ def read_function(header: Header, source: Source, module: ModuleContext) -> Func
         scope.define(arg.arg, var, arg)
     reader = _BodyReader(source, scope, types, module)
     if not node.body or not isinstance(node.body[-1], ast.Return):
-        source.fail(f"function `{node.name}` does not end with return", node)
+        raise source.error(f"function `{node.name}` does not end with return", node)
     blocks = reader.blocks(node.body[:-1])
     last = node.body[-1]
     assert isinstance(last, ast.Return)
     if last.value is None:
-        source.fail("return needs a value", last)
+        raise source.error("return needs a value", last)
     result = reader.values.operand(last.value)
     ret = header.ret or result.type
     if subtype(result.type, ret, types.facts) <= Subtype.STATIC_MISMATCH:
         problem = f"`{node.name}` is declared to give {describe(ret)}, but gives {describe(result.type)}"
-        source.fail(problem, last, "parse-annotation")
+        raise source.error(problem, last, "parse-annotation")
     attrs = MappingProxyType(header.attrs)
     return Function(header.params, Body(blocks, result), ret, header.where, attrs, header.pure, source.span(node))
 
@@ -148,11 +149,11 @@ class _BodyReader:
 
     def _no_pending(self, pending: list[Dim], stmts: Sequence[ast.stmt]) -> None:
         if pending:
-            self.source.fail(f"no binding follows that defines `{pending[0].name}`", stmts[-1])
+            raise self.source.error(f"no binding follows that defines `{pending[0].name}`", stmts[-1])
 
     def _dataflow(self, s: ast.With, pending: list[Dim]) -> BindingBlock:
         if len(s.items) != 1 or member(s.items[0].context_expr, "R") != "dataflow" or s.items[0].optional_vars:
-            self.source.fail("expected with R.dataflow():", s)
+            raise self.source.error("expected with R.dataflow():", s)
         self._no_pending(pending, [s])
         inner = _Collected()
         last = s.body[-1]
@@ -164,7 +165,7 @@ class _BodyReader:
         if ends and isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
             names = [a for a in last.value.args if isinstance(a, ast.Name)]
             if len(names) != len(last.value.args) or last.value.keywords:
-                self.source.fail("R.output takes variables", last)
+                raise self.source.error("R.output takes variables", last)
             outputs = tuple(self.scope.find(a.id, Var, "variable", a) for a in names)
         return BindingBlock(tuple(inner.open), True, outputs)
 
@@ -176,19 +177,19 @@ class _BodyReader:
         elif isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and member(s.value, "R") == "check":
             found.open.append(self._check(s.value))
         elif isinstance(s, ast.Expr) and member(s.value, "R") == "output":
-            self.source.fail("R.output ends a dataflow block", s)
+            raise self.source.error("R.output ends a dataflow block", s)
         elif isinstance(s, ast.Return):
-            self.source.fail("return ends a function", s)
+            raise self.source.error("return ends a function", s)
         elif isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant) and isinstance(s.value.value, str):
             return  # a docstring
         elif not isinstance(s, ast.Pass):
             help_text = "bind the value to a variable" if isinstance(s, ast.Expr) else ""
-            self.source.fail(f"{type(s).__name__} is not a statement of a graph function", s, help=help_text)
+            raise self.source.error(f"{type(s).__name__} is not a statement of a graph function", s, help=help_text)
 
     def _assign(self, s: ast.Assign | ast.AnnAssign, found: _Collected) -> None:
         target = s.targets[0] if isinstance(s, ast.Assign) else s.target
         if not isinstance(target, ast.Name) or (isinstance(s, ast.Assign) and len(s.targets) != 1) or s.value is None:
-            self.source.fail("a binding has one name and one value", s)
+            raise self.source.error("a binding has one name and one value", s)
         call = s.value if isinstance(s.value, ast.Call) else None
         kind = member(call, "R") if call is not None else None
         if call is not None and kind in ("dim", "fresh_dim"):
@@ -218,14 +219,14 @@ class _BodyReader:
         types.define(defines)
         stated = read_type(args["type"], self.scope.dims, self.source) if "type" in args else written
         if stated is None:
-            self.source.fail("match_cast needs a type", call)
+            raise self.source.error("match_cast needs a type", call)
         if written is not None and stated != written:
-            self.source.fail(
+            raise self.source.error(
                 f"the type is written as {describe(written)} and as {describe(stated)}", call, "parse-annotation"
             )
         if subtype(value.type, stated, types.facts) is Subtype.REFUTED:
             problem = f"a value of type {describe(value.type)} is never {describe(stated)}"
-            self.source.fail(problem, call, "parse-annotation")
+            raise self.source.error(problem, call, "parse-annotation")
         types.learn_cast(value.type, stated)
         return MatchCast(Var(target.id, stated), value, defines, self.source.span(call))
 
@@ -234,7 +235,7 @@ class _BodyReader:
         dims = self.scope.dims
         relations = read_relations(args["relation"], dims, self.source)
         if len(relations) != 1:
-            self.source.fail("R.check takes one relation", args["relation"])
+            raise self.source.error("R.check takes one relation", args["relation"])
         self.values.types.learn(relations)
         values = tuple(read_dim(a, dims, self.source) for a in call.args[3:])
         code, message = self.source.string(args["code"]), self.source.string(args["message"])
@@ -245,12 +246,14 @@ class _BodyReader:
         found.pending.clear()
         cond = self.values.operand(s.test)
         if cond.type != TensorType((), "bool"):
-            self.source.fail(f"the condition must be bool[], got {describe(cond.type)}", s.test, "parse-annotation")
+            raise self.source.error(
+                f"the condition must be bool[], got {describe(cond.type)}", s.test, "parse-annotation"
+            )
         self.values.types.define(defines)
         then, name, written = self._branch(s.body, s)
         other, other_name, _ = self._branch(s.orelse, s)
         if name.id != other_name.id:
-            self.source.fail(
+            raise self.source.error(
                 f"the branches end with `{name.id}` and `{other_name.id}`", s, help="give both the same name"
             )
         ctx = self.values.types.ctx("if", self.source.span(s.test))
@@ -262,10 +265,10 @@ class _BodyReader:
     def _branch(self, stmts: Sequence[ast.stmt], s: ast.If) -> tuple[Body, ast.Name, Type | None]:
         last = stmts[-1] if stmts else s
         if not isinstance(last, ast.Assign | ast.AnnAssign) or last.value is None:
-            self.source.fail("both branches must end by assigning the result", last)
+            raise self.source.error("both branches must end by assigning the result", last)
         target = last.targets[0] if isinstance(last, ast.Assign) else last.target
         if not isinstance(target, ast.Name):
-            self.source.fail("expected a name", target)
+            raise self.source.error("expected a name", target)
         written = read_type(last.annotation, self.scope.dims, self.source) if isinstance(last, ast.AnnAssign) else None
         outer = self.values.types
         self.values.types = outer.branch()

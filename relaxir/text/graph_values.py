@@ -80,8 +80,8 @@ class ValueReader:
         if isinstance(node, ast.Call) and name == "shape":
             return ShapeExpr(read_shape(self.source.arguments(node, ("dims",))["dims"], self.scope.dims, self.source))
         if isinstance(node, ast.Call):
-            self.source.fail("a call inside a call", node, help="bind it to a variable first")
-        self.source.fail("expected a variable, a constant, a shape or a tuple", node)
+            raise self.source.error("a call inside a call", node, help="bind it to a variable first")
+        raise self.source.error("expected a variable, a constant, a shape or a tuple", node)
 
     def operands(self, nodes: Sequence[ast.expr]) -> tuple[Expr, ...]:
         """Several operands; a bare number takes the dtype of the first tensor among them."""
@@ -127,20 +127,20 @@ class ValueReader:
         self.types.define(defines)
         problem = disagreement(inferred, written, self.types.facts, ctx.defined, defines)
         if problem is not None:
-            self.source.fail(problem, node, "parse-annotation")
+            raise self.source.error(problem, node, "parse-annotation")
         self.types.adopt(ctx, rename_fresh(inferred, written, ctx.defined, defines))
         return written, defines
 
     def _op_call(self, node: ast.Call, name: str | None, written: Type | None, defines: tuple[Dim, ...]) -> Value:
         if name is None:
-            self.source.fail("expected a call of an operator R.f(...) or of a function Module.f(...)", node.func)
+            raise self.source.error("expected a call of an operator R.f(...) or of a function Module.f(...)", node.func)
         op = self.module.ops.get(name) or self.module.ops.get(name.removesuffix("_"))
         if op is None:
             known = (f"R.{n}" for n in self.module.ops)
-            self.source.unknown("operator", f"R.{name}", known, node.func, "parse-unknown-op")
+            raise self.source.unknown("operator", f"R.{name}", known, node.func, "parse-unknown-op")
         for a in node.args:
             if isinstance(a, ast.Starred):
-                self.source.fail("`*` is not allowed in IR text", a)
+                raise self.source.error("`*` is not allowed in IR text", a)
         attrs = self._attrs(op, node)
         ctx = self.types.ctx(op.name, self.source.span(node))
         variadic = bool(op.params) and op.params[-1].variadic
@@ -152,7 +152,7 @@ class ValueReader:
         try:
             inferred = op.infer(tuple(a.type for a in args), attrs, ctx)
         except (TypeError, ValueError, AttributeError) as error:  # attributes of the wrong type
-            self.source.fail(f"{op.name}: the attributes do not fit: {error}", node)
+            raise self.source.error(f"{op.name}: the attributes do not fit: {error}", node) from None
         type_, owned = self.settle(inferred, written, defines, ctx, node)
         return Value(OpCall(op, args, attrs, type_, ctx.span), type_, owned)
 
@@ -161,26 +161,28 @@ class ValueReader:
         given: dict[str, object] = {}
         for k in node.keywords:
             if k.arg is None:
-                self.source.fail("`**` is not allowed in IR text", k.value)
+                raise self.source.error("`**` is not allowed in IR text", k.value)
             if k.arg not in record:
-                self.source.unknown(f"attribute of {op.name}", k.arg, record, k)
+                raise self.source.unknown(f"attribute of {op.name}", k.arg, record, k)
             given[k.arg] = read_value(k.value, self.source, self.scope.dims)
         for f in record.values():
             if f.name not in given and f.default is MISSING and f.default_factory is MISSING:
-                self.source.fail(f"{op.name}: attribute `{f.name}` is missing", node)
+                raise self.source.error(f"{op.name}: attribute `{f.name}` is missing", node)
         try:
             return op.Attrs(**given)
         except (TypeError, ValueError) as error:
-            self.source.fail(f"{op.name}: {error}", node)
+            raise self.source.error(f"{op.name}: {error}", node) from None
 
     def _func_call(self, node: ast.Call, written: Type | None, defines: tuple[Dim, ...]) -> Value:
         callee = read_global(node.func, self.module.functions, self.source)
         signature = self.module.signatures.get(callee)
         if signature is None and callee in self.module.untyped:
-            self.source.fail(f"the result type of `{callee}` is not written", node.func, help="write -> R.Tensor(...)")
+            raise self.source.error(
+                f"the result type of `{callee}` is not written", node.func, help="write -> R.Tensor(...)"
+            )
         if signature is None:
             help_text = f"write R.call_tir(Module.{callee}, (...), out=...)"
-            self.source.fail(f"`{callee}` is a tensor program", node.func, help=help_text)
+            raise self.source.error(f"`{callee}` is a tensor program", node.func, help=help_text)
         self.source.arguments(node, (), (), rest=True)
         args = self.operands(node.args)
         ctx = self.types.ctx(callee, self.source.span(node))
@@ -192,7 +194,9 @@ class ValueReader:
         given = self.source.arguments(node, ("callee", "args"), ("out", "dims"))
         callee = read_global(given["callee"], self.module.functions, self.source)
         if callee in self.module.signatures or callee in self.module.untyped:
-            self.source.fail(f"`{callee}` is not a tensor program", given["callee"], help=f"write Module.{callee}(...)")
+            raise self.source.error(
+                f"`{callee}` is not a tensor program", given["callee"], help=f"write Module.{callee}(...)"
+            )
         args = tuple(self.operand(a) for a in self.source.items(given["args"]))
         dims = read_shape(given["dims"], self.scope.dims, self.source) if "dims" in given else ()
         out = self._out(given, written, node)
@@ -208,7 +212,9 @@ class ValueReader:
 
     def _out(self, given: Mapping[str, ast.expr], written: Type | None, node: ast.AST) -> Type:
         if "out" not in given:
-            return written if written is not None else self.source.fail("out= says what the call gives", node)
+            if written is None:
+                raise self.source.error("out= says what the call gives", node)
+            return written
         shown = given["out"]
         if isinstance(shown, ast.Tuple | ast.List):
             return TupleType(tuple(read_type(t, self.scope.dims, self.source) for t in shown.elts))
@@ -221,5 +227,5 @@ class ValueReader:
     def _get_item(self, node: ast.Subscript) -> Expr:
         value, index = self.operand(node.value), self.source.integer(node.slice)
         if not isinstance(value.type, TupleType) or not 0 <= index < len(value.type.fields):
-            self.source.fail(f"no field {index} in a value of type {value.type}", node, "parse-annotation")
+            raise self.source.error(f"no field {index} in a value of type {value.type}", node, "parse-annotation")
         return TupleGetItem(value, index)

@@ -58,7 +58,7 @@ def _module(source: Source, ops: Mapping[str, Op[Any]], arrays: Mapping[str, Arr
     tree = source.tree()
     if len(tree.body) != 1 or not isinstance(tree.body[0], ast.ClassDef) or tree.body[0].name != "Module":
         where = tree.body[1] if len(tree.body) > 1 else tree
-        source.fail("expected one module: @I.module, then class Module:", where)
+        raise source.error("expected one module: @I.module, then class Module:", where)
     cls = tree.body[0]
     attrs = _module_attrs(cls, source, arrays)
     defs = _definitions(cls, source)
@@ -87,7 +87,7 @@ def load(path: PathLike, ops: Mapping[str, Op[Any]]) -> IRModule:
 
 def _module_attrs(cls: ast.ClassDef, source: Source, arrays: Mapping[str, Array]) -> dict[str, object]:
     if len(cls.decorator_list) != 1 or member(cls.decorator_list[0], "I") != "module":
-        source.fail("a module is decorated with @I.module", cls)
+        raise source.error("a module is decorated with @I.module", cls)
     decorator = cls.decorator_list[0]
     keywords = decorator.keywords if isinstance(decorator, ast.Call) else []
     return read_attributes(keywords, source, (), arrays)[1]
@@ -100,14 +100,14 @@ def _definitions(cls: ast.ClassDef, source: Source) -> dict[str, ast.FunctionDef
         if isinstance(s, ast.Pass) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant)):
             continue
         if not isinstance(s, ast.FunctionDef):
-            source.fail("a module holds functions", s)
+            raise source.error("a module holds functions", s)
         _kind(s, source)
         decorator = s.decorator_list[0]
         keywords = decorator.keywords if isinstance(decorator, ast.Call) else []
         symbol = next((k.value for k in keywords if k.arg == "symbol"), None)
         name = s.name if symbol is None else source.string(symbol)
         if name in found:
-            source.fail(f"function `{name}` is defined twice", s, "parse-redefined")
+            raise source.error(f"function `{name}` is defined twice", s, "parse-redefined")
         found[name] = s
     return found
 
@@ -121,9 +121,9 @@ def _kind(node: ast.FunctionDef, source: Source) -> str:
         elif member(decorator, "T") == "prim_func":
             kind = "prim_func"
         else:
-            source.fail("expected @R.function or @T.prim_func", decorator)
+            raise source.error("expected @R.function or @T.prim_func", decorator)
         a = node.args
         if a.posonlyargs or a.vararg or a.kwonlyargs or a.kwarg or a.defaults:
-            source.fail("parameters are plain names with types", node)
+            raise source.error("parameters are plain names with types", node)
         return kind
-    source.fail(f"function `{node.name}` needs one decorator: @R.function or @T.prim_func", node)
+    raise source.error(f"function `{node.name}` needs one decorator: @R.function or @T.prim_func", node)

@@ -25,7 +25,7 @@ class Scope:
     def define(self, name: str, value: object, node: ast.AST, outermost: bool = False) -> None:
         """Make a name visible until its suite ends, or (``outermost``) until the function ends."""
         if name in self._visible:
-            self.source.fail(f"`{name}` is defined twice", node, "parse-redefined", help="choose another name")
+            raise self.source.error(f"`{name}` is defined twice", node, "parse-redefined", help="choose another name")
         self._visible[name] = value
         if isinstance(value, Dim):
             self._dims[name] = value
@@ -42,8 +42,8 @@ class Scope:
             return value
         known = self.names(kind)
         if value is not None:
-            self.source.fail(f"`{name}` is not a {what}", node)
-        self.source.unknown(what, name, known, node)
+            raise self.source.error(f"`{name}` is not a {what}", node)
+        raise self.source.unknown(what, name, known, node)
 
     def names(self, kind: type) -> list[str]:
         """Visible names of things of a kind."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NoReturn
+from typing import Final
 
 from relaxir.support.errors import ParseError
 from relaxir.support.spans import Span
@@ -53,23 +53,23 @@ class Source:
         end = _characters(text, getattr(node, "end_col_offset", 0)) + 1 if last == line else len(text) + 1
         return Span(self.file, line, start, end, text)
 
-    def fail(
+    def error(
         self,
         message: str,
         node: ast.AST,
         code: str = "parse-syntax",
         help: str = "",
         notes: Sequence[str] = (),
-    ) -> NoReturn:
-        """Raise a `ParseError` that points at a node."""
-        raise ParseError(message, code=code, span=self.span(node), help=help, notes=tuple(notes))
+    ) -> ParseError:
+        """A `ParseError` that points at a node."""
+        return ParseError(message, code=code, span=self.span(node), help=help, notes=tuple(notes))
 
     def unknown(
         self, what: str, name: str, known: Iterable[str], node: ast.AST, code: str = "parse-undefined-name"
-    ) -> NoReturn:
-        """Raise for a name that does not exist, suggesting the nearest that does."""
+    ) -> ParseError:
+        """An error for a name that does not exist, suggesting the nearest that does."""
         close = difflib.get_close_matches(name, sorted(known), n=1)
-        self.fail(f"no {what} `{name}`", node, code, help=f"did you mean `{close[0]}`?" if close else "")
+        return self.error(f"no {what} `{name}`", node, code, help=f"did you mean `{close[0]}`?" if close else "")
 
     # ---- literals --------------------------------------------------------------------------------------------------
 
@@ -80,7 +80,7 @@ class Source:
         try:
             tree = ast.parse(text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            self.fail(f"cannot read `{text[:80]}`", node)
+            raise self.error(f"cannot read `{text[:80]}`", node) from None
         written = (
             ast.get_source_segment(self._line(node.lineno), _on_first_line(node))
             if node.lineno == node.end_lineno
@@ -101,33 +101,33 @@ class Source:
         """A string literal."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return node.value
-        self.fail("expected a string", node)
+        raise self.error("expected a string", node)
 
     def integer(self, node: ast.expr) -> int:
         """An integer literal, possibly with a minus."""
         value = number(node)
         if type(value) is int:
             return value
-        self.fail("expected an integer", node)
+        raise self.error("expected an integer", node)
 
     def boolean(self, node: ast.expr) -> bool:
         """True or False."""
         if isinstance(node, ast.Constant) and isinstance(node.value, bool):
             return node.value
-        self.fail("expected True or False", node)
+        raise self.error("expected True or False", node)
 
     def real(self, text: str, node: ast.AST) -> float:
         """``inf``, ``-inf``, ``nan``, a decimal or a hex float."""
         try:
             return float.fromhex(text) if "0x" in text else float(text)
         except (ValueError, OverflowError):
-            self.fail(f"`{text}` is not a number", node)
+            raise self.error(f"`{text}` is not a number", node) from None
 
     def items(self, node: ast.expr) -> list[ast.expr]:
         """Elements of a tuple (or list) display."""
         if isinstance(node, ast.Tuple | ast.List):
             return node.elts
-        self.fail("expected a tuple", node)
+        raise self.error("expected a tuple", node)
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 
@@ -140,22 +140,22 @@ class Source:
         """
         names = tuple(required) if rest else (*required, *optional)
         if len(call.args) > len(names) and not rest:
-            self.fail(f"too many arguments: at most {len(names)}", call.args[len(names)])
+            raise self.error(f"too many arguments: at most {len(names)}", call.args[len(names)])
         found = dict(zip(names, call.args, strict=False))
         for k in call.keywords:
             if k.arg is None:
-                self.fail("`**` is not allowed in IR text", k.value)
+                raise self.error("`**` is not allowed in IR text", k.value)
             if k.arg not in required and k.arg not in optional:
-                self.unknown("argument", k.arg, (*required, *optional), k)
+                raise self.unknown("argument", k.arg, (*required, *optional), k)
             if k.arg in found:
-                self.fail(f"argument `{k.arg}` is given twice", k)
+                raise self.error(f"argument `{k.arg}` is given twice", k)
             found[k.arg] = k.value
         for name in required:
             if name not in found:
-                self.fail(f"argument `{name}` is missing", call)
+                raise self.error(f"argument `{name}` is missing", call)
         for a in call.args:
             if isinstance(a, ast.Starred):
-                self.fail("`*` is not allowed in IR text", a)
+                raise self.error("`*` is not allowed in IR text", a)
         return found
 
 

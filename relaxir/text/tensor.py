@@ -66,7 +66,7 @@ def read_prim_func(node: ast.FunctionDef, source: Source, functions: Sequence[st
     outputs = source.integer(special["outputs"]) if "outputs" in special else 1
     workspaces = source.integer(special["workspaces"]) if "workspaces" in special else 0
     if outputs < 0 or workspaces < 0 or outputs + workspaces > len(params):
-        source.fail(f"{outputs} outputs and {workspaces} workspaces of {len(params)} parameters", node)
+        raise source.error(f"{outputs} outputs and {workspaces} workspaces of {len(params)} parameters", node)
     return PrimFunc(
         params,
         reader.suite(body),
@@ -86,7 +86,7 @@ def _declare(node: ast.stmt, scope: Scope, source: Source) -> Dim:
     assert isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
     target = node.targets[0]
     if not isinstance(target, ast.Name):
-        source.fail("expected a name", target)
+        raise source.error("expected a name", target)
     dim = read_dim_declaration(node.value, source)
     scope.define(target.id, dim, target)
     return dim
@@ -96,7 +96,7 @@ def _param(arg: ast.arg, reader: TensorReader) -> Buffer:
     source = reader.source
     call = arg.annotation
     if not isinstance(call, ast.Call) or member(call, "T") != "Buffer":
-        source.fail(f"parameter `{arg.arg}` needs a type: T.Buffer(shape, dtype)", arg)
+        raise source.error(f"parameter `{arg.arg}` needs a type: T.Buffer(shape, dtype)", arg)
     args = source.arguments(call, ("shape", "dtype"), ("scope", "name"))
     name = source.string(args["name"]) if "name" in args else arg.arg
     buffer = reader.make_buffer(name, args)
@@ -118,7 +118,7 @@ class TensorReader(ExprReader):
             text = self.source.string(args["scope"])
             found = next((s for s in BufferScope if s.value == text), None)
             if found is None:
-                self.source.unknown("scope", text, (s.value for s in BufferScope), args["scope"])
+                raise self.source.unknown("scope", text, (s.value for s in BufferScope), args["scope"])
             where = found
         return Buffer(name, self.shape(args["shape"]), read_dtype(args["dtype"], self.source), where)
 
@@ -164,34 +164,36 @@ class TensorReader(ExprReader):
     def _stmt(self, s: ast.stmt) -> Stmt:
         reader = _STATEMENTS.get(type(s))
         if reader is None:
-            self.source.fail(f"{type(s).__name__} is not a statement of a tensor program", s)
+            raise self.source.error(f"{type(s).__name__} is not a statement of a tensor program", s)
         return reader(self, s)
 
     def _assign(self, s: ast.Assign) -> Stmt:
         target, value = s.targets[0], s.value
         if len(s.targets) != 1:
-            self.source.fail("one assignment has one target", s)
+            raise self.source.error("one assignment has one target", s)
         if isinstance(target, ast.Name):
             kind = member(value, "T") if isinstance(value, ast.Call) else None
-            if kind in DEFINITIONS and isinstance(value, ast.Call):
+            if kind is not None and kind in DEFINITIONS and isinstance(value, ast.Call):
                 return self._host.definition(kind, target, value)
             help_text = "name a scalar with T.let(...), a buffer with T.alloc(shape, dtype)"
-            self.source.fail(f"`{target.id}` is not assigned an element, T.let or T.alloc", s, help=help_text)
+            raise self.source.error(f"`{target.id}` is not assigned an element, T.let or T.alloc", s, help=help_text)
         if isinstance(value, ast.Call) and member(value, "T") == "combine":
             args = self.source.arguments(value, ("how", "target", "value"))
             how = self.source.string(args["how"])
             combine = next((c for c in Combine if c.value == how), None)
             if combine is None:
-                self.source.unknown("combine", how, (c.value for c in Combine), args["how"])
+                raise self.source.unknown("combine", how, (c.value for c in Combine), args["how"])
             if ast.unparse(args["target"]) != ast.unparse(target):
-                self.source.fail("T.combine must name the element that is assigned", args["target"])
+                raise self.source.error("T.combine must name the element that is assigned", args["target"])
             return self._store(target, args["value"], combine)
         return self._store(target, value, None)
 
     def _augmented(self, s: ast.AugAssign) -> Stmt:
         combine = AUGMENTED_READ.get(type(s.op))
         if combine is None:
-            self.source.fail("only +=, *=, &= and |= combine", s, help='write out[i] = T.combine("max", out[i], value)')
+            raise self.source.error(
+                "only +=, *=, &= and |= combine", s, help='write out[i] = T.combine("max", out[i], value)'
+            )
         return self._store(s.target, s.value, combine)
 
     def _store(self, target: ast.expr, value: ast.expr, combine: Combine | None) -> Stmt:
@@ -201,7 +203,7 @@ class TensorReader(ExprReader):
     def _for(self, s: ast.For) -> Stmt:
         kind = LOOPS.get(member(s.iter, "T") or "")
         if kind is None or not isinstance(s.iter, ast.Call) or not isinstance(s.target, ast.Name) or s.orelse:
-            self.source.fail("expected a loop: for i in T.serial(n)", s.iter, help=f"kinds: {', '.join(LOOPS)}")
+            raise self.source.error("expected a loop: for i in T.serial(n)", s.iter, help=f"kinds: {', '.join(LOOPS)}")
         args = self.source.arguments(s.iter, ("extent",), ("unroll",))
         extent = self.expr(args["extent"], "int64")
         unroll = self.source.integer(args["unroll"]) if "unroll" in args else 1
@@ -227,16 +229,16 @@ class TensorReader(ExprReader):
                 return self.suite(s.body)
             if kind == "switch":
                 return self._switch(call, item.optional_vars, s.body)
-        self.source.fail("expected with T.block(...), T.scope() or T.switch(...)", s)
+        raise self.source.error("expected with T.block(...), T.scope() or T.switch(...)", s)
 
     def _block(self, call: ast.Call, stmts: list[ast.stmt]) -> Stmt:
         if len(call.args) != 1:
-            self.source.fail('expected T.block("name", axis=extent, ...)', call)
+            raise self.source.error('expected T.block("name", axis=extent, ...)', call)
         with self.scope.nested():
             axes: list[Axis] = []
             for k in call.keywords:
                 if k.arg is None:
-                    self.source.fail("`**` is not allowed in IR text", k.value)
+                    raise self.source.error("`**` is not allowed in IR text", k.value)
                 reduce = isinstance(k.value, ast.Call) and member(k.value, "T") == "reduce"
                 extent = self.source.arguments(k.value, ("extent",))["extent"] if reduce else k.value  # type: ignore[arg-type]  # a call
                 var = Var(k.arg)
@@ -252,9 +254,9 @@ class TensorReader(ExprReader):
         args = self.source.arguments(call, ("value", "cases"), ("name", *RANGES))
         cases = args["cases"]
         if not (isinstance(cases, ast.Call) and isinstance(cases.func, ast.Name) and cases.func.id == "range"):
-            self.source.fail("expected range(low, high)", cases)
+            raise self.source.error("expected range(low, high)", cases)
         if not isinstance(target, ast.Name):
-            self.source.fail("T.switch needs `as name`", call)
+            raise self.source.error("T.switch needs `as name`", call)
         bounds = self.source.arguments(cases, ("low", "high"))
         low, high = self.source.integer(bounds["low"]), self.source.integer(bounds["high"])
         name = self.source.string(args["name"]) if "name" in args else target.id
@@ -275,11 +277,13 @@ class TensorReader(ExprReader):
                 level = self.source.integer(args["level"]) if "level" in args else 1
                 write = self.source.boolean(args["write"]) if "write" in args else False
                 return Prefetch(*self.element(args["element"]), level, write)
-            if kind in EFFECTS:
+            if kind is not None and kind in EFFECTS:
                 return self._host.effect(kind, call)
         if kind is not None:
-            self.source.unknown("statement", f"T.{kind}", (f"T.{n}" for n in ("require", "prefetch", *EFFECTS)), call)
-        self.source.fail("a value on its own is not a statement", s)
+            raise self.source.unknown(
+                "statement", f"T.{kind}", (f"T.{n}" for n in ("require", "prefetch", *EFFECTS)), call
+            )
+        raise self.source.error("a value on its own is not a statement", s)
 
     def _require(self, call: ast.Call) -> Stmt:
         args = self.source.arguments(call, ("cond", "code", "message"), rest=True)

@@ -76,16 +76,22 @@ class ExprReader:
         """A buffer by name."""
         if isinstance(node, ast.Name):
             return self.scope.find(node.id, Buffer, "buffer", node)
-        self.source.fail("expected the name of a buffer", node)
+        raise self.source.error("expected the name of a buffer", node)
+
+    def buffers(self, node: ast.expr) -> tuple[Buffer, ...]:
+        """A tuple of buffers."""
+        return tuple(self.buffer(b) for b in self.source.items(node))
 
     def element(self, node: ast.expr) -> tuple[Buffer, tuple[Expr, ...]]:
         """``x[i, j]``: the buffer and its indices."""
         if not isinstance(node, ast.Subscript):
-            self.source.fail("expected an element such as x[i, j]", node)
+            raise self.source.error("expected an element such as x[i, j]", node)
         buffer = self.buffer(node.value)
         items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if len(items) != len(buffer.shape):
-            self.source.fail(f"buffer `{buffer.name}` has rank {len(buffer.shape)}, got {len(items)} indices", node)
+            raise self.source.error(
+                f"buffer `{buffer.name}` has rank {len(buffer.shape)}, got {len(items)} indices", node
+            )
         return buffer, tuple(self.expr(i, "int64") for i in items)
 
     def expr(self, node: ast.expr, expected: str | None = None) -> Expr:
@@ -97,7 +103,9 @@ class ExprReader:
         result = self._read(node, expected)
         if expected is not None and result.dtype != expected:
             help_text = f'write T.cast(..., "{info(expected).short}")'
-            self.source.fail(f"expected {expected}, got {result.dtype}", node, "parse-annotation", help=help_text)
+            raise self.source.error(
+                f"expected {expected}, got {result.dtype}", node, "parse-annotation", help=help_text
+            )
         return result
 
     def _read(self, node: ast.expr, expected: str | None) -> Expr:
@@ -109,7 +117,7 @@ class ExprReader:
             return const(size) if isinstance(size, int) else Size(size)
         if isinstance(node, ast.Name):
             if self.scope.get(node.id) is None:
-                self.source.unknown("variable", node.id, self._names(), node)
+                raise self.source.unknown("variable", node.id, self._names(), node)
             return self.scope.find(node.id, Var, "variable", node)
         if isinstance(node, ast.Subscript):
             buffer, indices = self.element(node)
@@ -122,8 +130,8 @@ class ExprReader:
         if isinstance(node, ast.Call):
             return self._call(node, expected)
         if isinstance(node, ast.BoolOp) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)):
-            self.source.fail("`and`, `or` and `not` are not allowed", node, help="use &, | and ~ on bool values")
-        self.source.fail("not an expression of a tensor program", node)
+            raise self.source.error("`and`, `or` and `not` are not allowed", node, help="use &, | and ~ on bool values")
+        raise self.source.error("not an expression of a tensor program", node)
 
     def _names(self) -> list[str]:
         return [*self.scope.names(Var), *self.scope.names(Dim)]
@@ -135,14 +143,14 @@ class ExprReader:
         if isinstance(value, float):
             dtype = expected or "float32"
             if not info(dtype).is_float:
-                self.source.fail(f"expected {dtype}, got a float", node, "parse-annotation")
+                raise self.source.error(f"expected {dtype}, got a float", node, "parse-annotation")
             return const(value, dtype)
         dtype = expected or "int64"
         if info(dtype).is_float:
             return const(float(value), dtype)
         literal = const(value, dtype)
         if dtype == "bool" or literal.value != value:
-            self.source.fail(f"{value} is not a value of {dtype}", node, "parse-annotation")
+            raise self.source.error(f"{value} is not a value of {dtype}", node, "parse-annotation")
         return literal
 
     def _is_size(self, node: ast.expr) -> bool:
@@ -178,13 +186,14 @@ class ExprReader:
     def _binary(self, node: ast.BinOp | ast.Compare, expected: str | None) -> Expr:
         if isinstance(node, ast.Compare):
             if len(node.ops) != 1:
-                self.source.fail("comparisons do not chain", node, help="join them with &: (a < b) & (b < c)")
-            kind, left, right = type(node.ops[0]), node.left, node.comparators[0]
+                raise self.source.error("comparisons do not chain", node, help="join them with &: (a < b) & (b < c)")
+            kind: type[ast.AST] = type(node.ops[0])
+            left, right = node.left, node.comparators[0]
         else:
             kind, left, right = type(node.op), node.left, node.right
         op = OPERATORS.get(kind)
         if op is None:
-            self.source.fail(f"operator {kind.__name__} is not allowed", node)
+            raise self.source.error(f"operator {kind.__name__} is not allowed", node)
         return self._make(op, left, right, node, expected)
 
     def _make(self, op: BinOp, left: ast.expr, right: ast.expr, node: ast.AST, expected: str | None) -> Expr:
@@ -196,12 +205,12 @@ class ExprReader:
         try:
             return make(*parts)
         except ValueError as error:
-            self.source.fail(str(error), node, "parse-annotation")
+            raise self.source.error(str(error), node, "parse-annotation") from None
 
     def _call(self, node: ast.Call, expected: str | None) -> Expr:
         name = member(node, "T")
         if name is None:
-            self.source.fail("only functions of T are called in a tensor program", node)
+            raise self.source.error("only functions of T are called in a tensor program", node)
         reader = _CALLS.get(name)
         if reader is not None:
             return reader(self, node, expected)
@@ -212,7 +221,9 @@ class ExprReader:
             arg = self.source.arguments(node, ("x",))["x"]
             keeps = name not in ("isnan", "isinf")
             return Call(INTRINSICS[name], self._read(arg, expected if keeps else None))
-        self.source.unknown("function", f"T.{name}", (f"T.{n}" for n in (*_CALLS, *FUNCTIONS, *INTRINSICS)), node.func)
+        raise self.source.unknown(
+            "function", f"T.{name}", (f"T.{n}" for n in (*_CALLS, *FUNCTIONS, *INTRINSICS)), node.func
+        )
 
     def _select(self, node: ast.Call, expected: str | None) -> Expr:
         args = self.source.arguments(node, ("cond", "then", "other"))
@@ -237,18 +248,16 @@ class ExprReader:
         text = args["value"]
         if isinstance(text, ast.Constant) and isinstance(text.value, str):  # exact: not rounded to the dtype
             return Const(self.source.real(text.value, text), dtype)
-        return (
-            self._literal(text, number(text), dtype)
-            if _is_literal(text)
-            else self.source.fail("expected a literal", text)
-        )
+        if not _is_literal(text):
+            raise self.source.error("expected a literal", text)
+        return self._literal(text, number(text), dtype)
 
     def _operator(self, node: ast.Call, expected: str | None) -> Expr:
         args = self.source.arguments(node, ("op", "a", "b"))
         sign = self.source.string(args["op"])
         op = next((o for o in BinOp if o.value == sign), None)
         if op is None:
-            self.source.unknown("operator", sign, (o.value for o in BinOp), args["op"])
+            raise self.source.unknown("operator", sign, (o.value for o in BinOp), args["op"])
         return self._make(op, args["a"], args["b"], node, expected)
 
 

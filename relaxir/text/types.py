@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import difflib
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from relaxir.ir.types import AnyType, FuncType, PrimType, ShapeType, TensorType, TupleType, Type
 from relaxir.support.dtypes import dtype as canonical_dtype
-from relaxir.support.errors import UnsupportedError
+from relaxir.support.errors import ParseError, UnsupportedError
 from relaxir.sym import Dim, DimLike, Relation, SymError, dim, parse, parse_where
 from relaxir.text.source import Source, member, number
 
@@ -31,7 +32,7 @@ def read_dim(node: ast.expr, dims: Mapping[str, Dim], source: Source) -> DimLike
     try:
         return parse(ast.unparse(node), dims)
     except (SymError, RecursionError) as error:
-        source.fail(f"not a dimension: {error}", node)
+        raise source.error(f"not a dimension: {error}", node) from None
 
 
 def check_names(node: ast.expr, dims: Mapping[str, Dim], source: Source) -> None:
@@ -39,20 +40,15 @@ def check_names(node: ast.expr, dims: Mapping[str, Dim], source: Source) -> None
     functions = {id(c.func) for c in ast.walk(node) if isinstance(c, ast.Call)}
     for part in ast.walk(node):
         if isinstance(part, ast.Name) and id(part) not in functions and part.id not in dims:
-            undefined_dim(part.id, dims, part, source)
+            raise undefined_dim(part.id, dims, part, source)
 
 
-def undefined_dim(name: str, dims: Iterable[str], node: ast.AST, source: Source) -> None:
-    """Raise for a symbol that is not declared."""
-    known = list(dims)
-    if any(name.lower() == k.lower() or (abs(len(name) - len(k)) <= 1 and name[:2] == k[:2]) for k in known):
-        source.unknown("dimension", name, known, node)
-    source.fail(
-        f"dimension `{name}` is not declared",
-        node,
-        "parse-undefined-name",
-        help=f'declare it: `{name} = R.dim("{name}")`',
-    )
+def undefined_dim(name: str, dims: Iterable[str], node: ast.AST, source: Source) -> ParseError:
+    """The error for a symbol that is not declared."""
+    help_text = f'declare it: `{name} = R.dim("{name}")`'
+    if difflib.get_close_matches(name, list(dims), n=1):
+        return source.unknown("dimension", name, dims, node)
+    return source.error(f"dimension `{name}` is not declared", node, "parse-undefined-name", help=help_text)
 
 
 def read_shape(node: ast.expr, dims: Mapping[str, Dim], source: Source) -> tuple[DimLike, ...]:
@@ -71,7 +67,7 @@ def read_relations(node: ast.expr, dims: Mapping[str, Dim], source: Source) -> t
     try:
         return parse_where(ast.unparse(node), dims)
     except (SymError, RecursionError) as error:
-        source.fail(f"not a relation between dimensions: {error}", node)
+        raise source.error(f"not a relation between dimensions: {error}", node) from None
 
 
 def read_dim_declaration(call: ast.Call, source: Source) -> Dim:
@@ -94,7 +90,7 @@ def make_dim(
             source.integer(args["multiple_of"]) if "multiple_of" in args else 1,
         )
     except SymError as error:
-        source.fail(str(error), node)
+        raise source.error(str(error), node) from None
 
 
 def read_dtype(node: ast.expr, source: Source) -> str:
@@ -103,7 +99,7 @@ def read_dtype(node: ast.expr, source: Source) -> str:
     try:
         return canonical_dtype(name)
     except UnsupportedError as error:
-        source.fail(error.message, node, help=error.help)
+        raise source.error(error.message, node, help=error.help) from None
 
 
 def read_type(node: ast.expr, dims: Mapping[str, Dim], source: Source) -> Type:
@@ -114,8 +110,8 @@ def read_type(node: ast.expr, dims: Mapping[str, Dim], source: Source) -> Type:
     reader = _READERS.get(name or "")
     if reader is None or not isinstance(node, ast.Call):
         if name is not None:
-            source.unknown("type", f"R.{name}", (f"R.{t}" for t in TYPE_NAMES), node)
-        source.fail('expected a type such as R.Tensor((n, 4), "f32")', node)
+            raise source.unknown("type", f"R.{name}", (f"R.{t}" for t in TYPE_NAMES), node)
+        raise source.error('expected a type such as R.Tensor((n, 4), "f32")', node)
     # a parameter's own name is read by its function
     plain = ast.copy_location(ast.Call(node.func, node.args, [k for k in node.keywords if k.arg != "name"]), node)
     return reader(plain, dims, source)
@@ -145,19 +141,10 @@ def _func(call: ast.Call, dims: Mapping[str, Dim], source: Source) -> Type:
     own = {**dims}
     for part in (n for side in (args["params"], args["ret"]) for n in ast.walk(side)):
         if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.isidentifier():
-            if part.value not in own and not _is_dtype(part.value):
-                own[part.value] = Dim(part.value)
+            own.setdefault(part.value, Dim(part.value))
     params = tuple(read_type(p, own, source) for p in source.items(args["params"]))
     pure = source.boolean(args["pure"]) if "pure" in args else True
     return FuncType(params, read_type(args["ret"], own, source), pure)
-
-
-def _is_dtype(name: str) -> bool:
-    try:
-        canonical_dtype(name)
-    except UnsupportedError:
-        return False
-    return True
 
 
 _READERS: Final[Mapping[str, Callable[[ast.Call, Mapping[str, Dim], Source], Type]]] = MappingProxyType(

@@ -19,11 +19,11 @@ NO_DIMS: Final[Mapping[str, Dim]] = MappingProxyType({})
 def read_value(
     node: ast.expr, source: Source, dims: Mapping[str, Dim] = NO_DIMS, arrays: Mapping[str, Array] | None = None
 ) -> object:
-    """None, bool, int, float, str, bytes, dimension; tuples, lists and mappings of them; with ``arrays`` constants too."""
+    """None, bool, number, str, bytes, dimension; tuples, lists and mappings of them; with ``arrays`` constants too."""
     if isinstance(node, ast.Constant):
         if node.value is None or isinstance(node.value, bool | int | float | str | bytes):
             return node.value
-        source.fail(f"a value of type {type(node.value).__name__} is not allowed", node)
+        raise source.error(f"a value of type {type(node.value).__name__} is not allowed", node)
     value = number(node)
     if value is not None:
         return value
@@ -33,7 +33,7 @@ def read_value(
         return [read_value(v, source, dims, arrays) for v in node.elts]
     if isinstance(node, ast.Dict):
         if None in node.keys:
-            source.fail("`**` is not allowed in IR text", node)
+            raise source.error("`**` is not allowed in IR text", node)
         keys = [read_value(k, source, dims) for k in node.keys if k is not None]
         return dict(zip(keys, (read_value(v, source, dims, arrays) for v in node.values), strict=True))
     if isinstance(node, ast.Call) and member(node, "I") == "float":
@@ -51,11 +51,11 @@ def read_attributes(
     attrs: dict[str, object] = {}
     for k in keywords:
         if k.arg is None:
-            source.fail("`**` is not allowed in IR text", k.value)
+            raise source.error("`**` is not allowed in IR text", k.value)
         if k.arg == "attrs":
             given = read_value(k.value, source, arrays=arrays)
             if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
-                source.fail("attrs must map strings to values", k.value)
+                raise source.error("attrs must map strings to values", k.value)
             attrs.update(given)
         elif k.arg in own:
             special[k.arg] = k.value

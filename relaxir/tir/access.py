@@ -22,7 +22,7 @@ _NOTHING: Coefficients = MappingProxyType({})
 
 
 def as_dim(expr: Expr) -> DimLike | None:
-    """The dimension an int64 expression stands for, or None if it depends on more than sizes."""
+    """Return the dimension an int64 expression stands for, or None if it depends on more than sizes."""
     if isinstance(expr, Const) and expr.dtype == "int64":
         return int(expr.value)
     if isinstance(expr, Size):
@@ -45,6 +45,7 @@ def affine(expr: Expr, variables: Collection[Var]) -> Affine | None:
 
     Returns:
         Coefficients (dimensions, no zeros) by variable, and the rest, which has none of the variables.
+
     """
     if isinstance(expr, Var) and expr in variables:
         return MappingProxyType({expr: 1}), const(0)
@@ -107,7 +108,7 @@ def stride(access: Load | Store, var: Var) -> DimLike | None:
 
 
 def loads_of(expr: Expr) -> tuple[Load, ...]:
-    """Loads in an expression, outermost first, including those inside indices."""
+    """List the loads in an expression, outermost first, including those inside indices."""
     return tuple(e for e in walk_expr(expr) if isinstance(e, Load))
 
 

@@ -40,6 +40,7 @@ class Contraction:
         rows: spatial axes that only ``left`` uses.
         columns: spatial axes that only ``right`` uses.
         reduce: the reduce axes, outermost first.
+
     """
 
     block: Block
@@ -63,7 +64,7 @@ def reduce_vars(block: Block) -> tuple[Var, ...]:
 
 
 def factors(value: Expr) -> tuple[Expr, Expr] | None:
-    """The two sides of a product that both read memory, or None; a guard around the product moves into the left side."""
+    """Return the two sides of a product that both read memory, or None; a guard around it moves into the left side."""
     if isinstance(value, Cast):
         inner = factors(value.value)
         return None if inner is None or value.dtype != value.value.dtype else inner
@@ -79,7 +80,7 @@ def factors(value: Expr) -> tuple[Expr, Expr] | None:
 
 
 def match_contraction(block: Block) -> Contraction | None:
-    """The block as a contraction, or None: needs one combining SUM store, reduce axes used by both factors, and rows or columns."""
+    """Read the block as a contraction, or None: one SUM store of a product, reduce axes used by both factors."""
     store, over = block.body, reduce_vars(block)
     if (
         not over
@@ -175,7 +176,7 @@ def is_affine(block: Block) -> bool:
 
 
 def plain_store(stmt: Stmt) -> Store | None:
-    """The store of a stage that is one plain store per point of spatial axes only, or None."""
+    """Return the store of a stage that is one plain store per point of spatial axes only, or None."""
     if not isinstance(stmt, Block) or stmt.init is not None or reduce_vars(stmt):
         return None
     store = stmt.body

@@ -86,12 +86,16 @@ def test_foreign_targets_and_assembly(workers: Workers) -> None:
         assert int.from_bytes(data[18:20], "little") == machine
     (wasm,) = compile_objects([constant(1)], Target.parse("wasm32"), workers=workers)
     assert wasm[:4] == b"\0asm"
-    (text,) = compile_objects([constant(41)], Target.parse("x86-64-v3"), workers=workers, options=CompileOptions(output="assembly"))
+    (text,) = compile_objects(
+        [constant(41)], Target.parse("x86-64-v3"), workers=workers, options=CompileOptions(output="assembly")
+    )
     assert b"$41, %eax" in text
 
 
 def test_sroa_turns_stack_slots_into_registers(workers: Workers) -> None:
-    text = "define i64 @f(i64 %x) {\n  %p = alloca i64\n  store i64 %x, ptr %p\n  %y = load i64, ptr %p\n  ret i64 %y\n}\n"
+    text = (
+        "define i64 @f(i64 %x) {\n  %p = alloca i64\n  store i64 %x, ptr %p\n  %y = load i64, ptr %p\n  ret i64 %y\n}\n"
+    )
     level = Target.parse("x86-64-v3")
     plain, light = (
         compile_objects([text], level, workers=workers, options=CompileOptions(passes=passes, output="assembly"))[0]
@@ -119,7 +123,9 @@ def test_a_forked_child_starts_its_own_workers(target: Target) -> None:
 
 def test_the_worker_needs_nothing_of_relaxir() -> None:
     path = Path(worker_program.__file__)
-    script = f"import runpy, sys; runpy.run_path({str(path)!r}); print([m for m in sys.modules if m.startswith('relaxir')])"
+    script = (
+        f"import runpy, sys; runpy.run_path({str(path)!r}); print([m for m in sys.modules if m.startswith('relaxir')])"
+    )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd="/", check=True)
     assert result.stdout.strip() == "[]"
 

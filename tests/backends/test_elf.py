@@ -191,11 +191,16 @@ def test_only_exports_are_visible_and_only_libc_is_needed(objects: list[bytes], 
     link_to_file(path, objects, exports=EXPORTS, soname="m.so", weights=WeightsSegment([bytes(1000)]))
     text = subprocess.run([readelf, "-W", "-d", "-l", "--dyn-syms", path], capture_output=True, text=True, check=True)
     assert text.stderr == ""
-    defined = {line.split()[-1] for line in text.stdout.splitlines() if " GLOBAL DEFAULT " in line and " UND " not in line}
+    defined = {
+        line.split()[-1] for line in text.stdout.splitlines() if " GLOBAL DEFAULT " in line and " UND " not in line
+    }
     assert defined == set(EXPORTS)
     undefined = {line.split()[-1] for line in text.stdout.splitlines() if " UND " in line and "GLOBAL" in line}
     assert undefined == {"cos", "malloc", "free"}
-    assert [line.split()[-1] for line in text.stdout.splitlines() if "(NEEDED)" in line] == ["[libm.so.6]", "[libc.so.6]"]
+    assert [line.split()[-1] for line in text.stdout.splitlines() if "(NEEDED)" in line] == [
+        "[libm.so.6]",
+        "[libc.so.6]",
+    ]
     assert not [line for line in text.stdout.splitlines() if "LOAD" in line and "RWE" in line]
 
 
@@ -203,7 +208,10 @@ def test_only_exports_are_visible_and_only_libc_is_needed(objects: list[bytes], 
 def test_aarch64_structure(foreign: list[bytes], weights: bytes | None) -> None:
     image = link(foreign, exports=EXPORTS, weights=None if weights is None else WeightsSegment([weights]))
     assert struct.unpack_from("<H", image, 18) == (183,)
-    entries = [struct.unpack_from("<IIQQQQQQ", image, 64 + 56 * index) for index in range(struct.unpack_from("<H", image, 56)[0])]
+    entries = [
+        struct.unpack_from("<IIQQQQQQ", image, 64 + 56 * index)
+        for index in range(struct.unpack_from("<H", image, 56)[0])
+    ]
     loads = [entry for entry in entries if entry[0] == 1]
     assert len(loads) == 3 + (weights is not None)
     ends = 0
@@ -226,9 +234,13 @@ def test_aarch64_runs_under_qemu(foreign: list[bytes], tmp_path: Path) -> None:
         pytest.skip("needs qemu and an aarch64 compiler")
     link_to_file(tmp_path / "libm1.so", foreign, exports=EXPORTS, soname="libm1.so")
     source = tmp_path / "main.c"
-    source.write_text("long jump(long, long); double through_libm(double);\nint main(void) { return !(jump(1, 6) == 42 && through_libm(0) == 1.1); }\n")
+    source.write_text(
+        "long jump(long, long); double through_libm(double);\nint main(void) { return !(jump(1, 6) == 42 && through_libm(0) == 1.1); }\n"
+    )
     subprocess.run([compiler, source, "-o", tmp_path / "main", f"-L{tmp_path}", "-lm1"], check=True)
-    subprocess.run([qemu, "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={tmp_path}", tmp_path / "main"], check=True)
+    subprocess.run(
+        [qemu, "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={tmp_path}", tmp_path / "main"], check=True
+    )
 
 
 def test_refusals(objects: list[bytes], foreign: list[bytes], workers: Workers, target: Target) -> None:
@@ -253,22 +265,40 @@ def test_link_editors_and_debuggers_can_read_it(objects: list[bytes], tmp_path: 
     tools = {name: shutil.which(name) for name in ("cc", "nm", "readelf", "objdump")}
     if tools["cc"] is None or tools["nm"] is None or tools["readelf"] is None or tools["objdump"] is None:
         pytest.skip("needs a C compiler and binutils")
-    link_to_file(tmp_path / "libmodel.so", objects, exports=EXPORTS, soname="libmodel.so", weights=WeightsSegment([b"weights" * 9]))
+    link_to_file(
+        tmp_path / "libmodel.so",
+        objects,
+        exports=EXPORTS,
+        soname="libmodel.so",
+        weights=WeightsSegment([b"weights" * 9]),
+    )
     names = subprocess.run([tools["nm"], tmp_path / "libmodel.so"], capture_output=True, text=True, check=True).stdout
     kinds = {line.split()[-1]: line.split()[-2] for line in names.splitlines()}
     assert (kinds["jump"], kinds["two"], kinds["counter"], kinds["zeroed"], kinds["rows"]) == ("T", "t", "D", "b", "r")
-    listing = subprocess.run([tools["objdump"], "-d", tmp_path / "libmodel.so"], capture_output=True, text=True, check=True).stdout
+    listing = subprocess.run(
+        [tools["objdump"], "-d", tmp_path / "libmodel.so"], capture_output=True, text=True, check=True
+    ).stdout
     assert "<through_pointer>:" in listing
-    checked = subprocess.run([tools["readelf"], "-a", "-W", tmp_path / "libmodel.so"], capture_output=True, text=True, check=True)
+    checked = subprocess.run(
+        [tools["readelf"], "-a", "-W", tmp_path / "libmodel.so"], capture_output=True, text=True, check=True
+    )
     assert checked.stderr == ""
     source = tmp_path / "main.c"
-    source.write_text("long jump(long, long); const char *weights(void);\nint main(void) { return !(jump(1, 6) == 42 && weights()[1] == 'e'); }\n")
-    subprocess.run([tools["cc"], source, "-o", tmp_path / "main", f"-L{tmp_path}", "-lmodel", f"-Wl,-rpath,{tmp_path}"], check=True)
+    source.write_text(
+        "long jump(long, long); const char *weights(void);\nint main(void) { return !(jump(1, 6) == 42 && weights()[1] == 'e'); }\n"
+    )
+    subprocess.run(
+        [tools["cc"], source, "-o", tmp_path / "main", f"-L{tmp_path}", "-lmodel", f"-Wl,-rpath,{tmp_path}"], check=True
+    )
     subprocess.run([tmp_path / "main"], check=True)
 
 
 def test_an_undefined_symbol_is_named_by_the_dynamic_linker(workers: Workers, target: Target) -> None:
-    objects = compile_objects(["declare void @nowhere()\ndefine void @f() {\n  call void @nowhere()\n  ret void\n}\n"], target, workers=workers)
+    objects = compile_objects(
+        ["declare void @nowhere()\ndefine void @f() {\n  call void @nowhere()\n  ret void\n}\n"],
+        target,
+        workers=workers,
+    )
     with pytest.raises(OSError, match="nowhere"):
         load_memory(link(objects, exports=["f"]))
 

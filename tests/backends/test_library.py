@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from relaxir.backends.llvm.api_ir import ERROR_ARGUMENT, HostFunction, Site
+from relaxir.backends.llvm.call_ir import ERROR_ARGUMENT, HostFunction, Site
 from relaxir.backends.llvm.compile import Workers
 from relaxir.backends.llvm.cpuid import X86_BITS
 from relaxir.backends.llvm.header import FunctionInfo, TensorInfo, header_text
@@ -114,7 +114,9 @@ FUNCTIONS = (HostFunction("main", 1, 1), HostFunction("two words", 0, 0))
 METADATA = json.dumps({"name": 'quoted "text" \\ backslash', "unicode": "ä日本"}, ensure_ascii=False)
 WEIGHTS = b"\0\0\0\x3f" + bytes(60)  # 0.5
 INFO = (
-    FunctionInfo("main", (TensorInfo("x", "float32", ("n",)),), (TensorInfo("out", "float32", ("n",)),), ("1 <= n <= 1000",)),
+    FunctionInfo(
+        "main", (TensorInfo("x", "float32", ("n",)),), (TensorInfo("out", "float32", ("n",)),), ("1 <= n <= 1000",)
+    ),
     FunctionInfo("two words", (), ()),
 )
 
@@ -297,7 +299,9 @@ def test_dangerous_formats_are_refused(message: str) -> None:
 
 def test_the_runtime_is_made_for_every_linux_target() -> None:
     for name in ("x86-64", "x86-64-v4", "aarch64", "riscv64"):
-        text = runtime_text(Target.parse(name), sites=SITES, functions=FUNCTIONS, metadata_json="{}", host_arch="aarch64")
+        text = runtime_text(
+            Target.parse(name), sites=SITES, functions=FUNCTIONS, metadata_json="{}", host_arch="aarch64"
+        )
         assert "asm" not in text, "inline assembly only for the machine at hand"
     with pytest.raises(ValueError, match="no thread pool for wasm32"):
         runtime_text(Target.parse("wasm32"), sites=(), functions=(), metadata_json="")
@@ -307,7 +311,9 @@ def test_the_runtime_is_made_for_every_linux_target() -> None:
 
 @pytest.mark.parametrize("name", ["aarch64", "riscv64", "x86-64-v2", "x86-64-v4"])
 def test_the_runtime_compiles_for_other_targets(workers: Workers, name: str) -> None:
-    made = Library.from_texts([HOST], Target.parse(name), functions=FUNCTIONS, sites=SITES, weights=WEIGHTS, workers=workers)
+    made = Library.from_texts(
+        [HOST], Target.parse(name), functions=FUNCTIONS, sites=SITES, weights=WEIGHTS, workers=workers
+    )
     if name != "riscv64":
         assert made.bytes()[:4] == b"\x7fELF"
 
@@ -350,7 +356,10 @@ def make_program(library: Library, folder: Path, language: str) -> Path:
     source = folder / f"main.{language}"
     source.write_text(PROGRAM)
     warnings = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
-    subprocess.run([compiler, "-O1", *warnings, source, folder / "model.so", "-o", folder / "main", f"-Wl,-rpath,{folder}"], check=True)
+    subprocess.run(
+        [compiler, "-O1", *warnings, source, folder / "model.so", "-o", folder / "main", f"-Wl,-rpath,{folder}"],
+        check=True,
+    )
     return folder / "main"
 
 

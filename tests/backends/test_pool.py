@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -131,7 +131,7 @@ def driver(load: LoadLibrary) -> Driver:
 
 
 @pytest.fixture
-def child() -> Iterator[Callable[[Callable[[], bool]], None]]:
+def child() -> Callable[[Callable[[], bool]], None]:
     """Run a function in a forked child, which must return true within ten seconds."""
 
     def run(body: Callable[[], bool]) -> None:
@@ -144,7 +144,7 @@ def child() -> Iterator[Callable[[Callable[[], bool]], None]]:
                 os._exit(4)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
-    yield run
+    return run
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 4])
@@ -168,7 +168,9 @@ def test_nested_regions_run_serially(driver: Driver) -> None:
 def test_concurrent_callers(driver: Driver) -> None:
     driver.threads(2)
     results: list[int] = []
-    callers = [threading.Thread(target=lambda seed=seed: results.append(driver.stress(8000, seed))) for seed in range(4)]
+    callers = [
+        threading.Thread(target=lambda seed=seed: results.append(driver.stress(8000, seed))) for seed in range(4)
+    ]
     for caller in callers:
         caller.start()
     for caller in callers:
@@ -205,7 +207,9 @@ def test_fork(driver: Driver, child: Callable[[Callable[[], bool]], None]) -> No
         assert driver.stress(500) == 0
 
 
-def test_fork_of_a_fork_and_before_the_first_region(driver: Driver, child: Callable[[Callable[[], bool]], None]) -> None:
+def test_fork_of_a_fork_and_before_the_first_region(
+    driver: Driver, child: Callable[[Callable[[], bool]], None]
+) -> None:
     driver.threads(2)
 
     def inner() -> bool:
@@ -247,7 +251,9 @@ def test_unloading_joins_the_workers(build: BuildLibrary, child: Callable[[Calla
         child(lambda: True)  # the fork handler is gone with the code
 
 
-def test_unloading_in_a_forked_child(driver: Driver, build: BuildLibrary, child: Callable[[Callable[[], bool]], None]) -> None:
+def test_unloading_in_a_forked_child(
+    driver: Driver, build: BuildLibrary, child: Callable[[Callable[[], bool]], None]
+) -> None:
     other = Driver(build([DRIVER], extra=EXTRA).load())
     other.threads(3)
     assert other.stress(50) == 0
@@ -270,7 +276,9 @@ def test_threads_from_environment_and_affinity(build: BuildLibrary, tmp_path: Pa
         environment = {key: text for key, text in os.environ.items() if key != "RELAXIR_NUM_THREADS"}
         if value is not None:
             environment["RELAXIR_NUM_THREADS"] = value
-        return int(subprocess.run([sys.executable, "-I", "-c", text], env=environment, capture_output=True, check=True).stdout)
+        return int(
+            subprocess.run([sys.executable, "-I", "-c", text], env=environment, capture_output=True, check=True).stdout
+        )
 
     assert run(script, "3") == 3
     assert run(script, "9999") == 64

@@ -26,7 +26,9 @@ def test_named_levels(name: str, vector_bytes: int, registers: int, fma: bool, m
 def test_levels_contain_each_other() -> None:
     v2, v3, v4 = (set(Target.parse(f"x86-64-v{level}").required) for level in (2, 3, 4))
     assert v2 < v3 < v4
-    assert [bit.feature for bit in Target.parse("x86-64-v4").required_cpu_bits] == list(Target.parse("x86-64-v4").required)
+    assert [bit.feature for bit in Target.parse("x86-64-v4").required_cpu_bits] == list(
+        Target.parse("x86-64-v4").required
+    )
 
 
 def test_triples_use_the_baseline_of_their_architecture() -> None:

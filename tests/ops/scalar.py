@@ -15,8 +15,32 @@ from relaxir.support.bfloat16 import bfloat16_to_float32, float32_to_bfloat16
 from relaxir.support.dtypes import info
 from relaxir.sym import evaluate
 from relaxir.tir import (
-    Alloc, Assert, AxisKind, Bcast, Binary, BinOp, Block, Buffer, Call, Cast, Combine, Const, Expr, For, If, Intrinsic, Let, Load,
-    PrimFunc, Select, Seq, Size, Stmt, Store, Var, While,
+    Alloc,
+    Assert,
+    AxisKind,
+    Bcast,
+    Binary,
+    BinOp,
+    Block,
+    Buffer,
+    Call,
+    Cast,
+    Combine,
+    Const,
+    Expr,
+    For,
+    If,
+    Intrinsic,
+    Let,
+    Load,
+    PrimFunc,
+    Select,
+    Seq,
+    Size,
+    Stmt,
+    Store,
+    Var,
+    While,
 )  # fmt: skip
 
 ARRAY = {"bfloat16": np.dtype(np.float32)}

@@ -81,14 +81,17 @@ class Nonzero(Op[Attrs]):
         return np.nonzero(args[0])[0]
 
 
-def op(kind, args, type_, attrs=Attrs()):
-    return OpCall(kind(), tuple(args), attrs, type_)
+def op(kind, args, type_, attrs=None):
+    return OpCall(kind(), tuple(args), attrs or Attrs(), type_)
 
 
 def test_operators_dims_and_fresh_results():
     x, y, z = Var("x", tensor(N, 2 * M)), Var("y", tensor(N, 2 * M)), Var("z", tensor(2 * N * M))
-    f = function([x], [Bind(y, op(Exp, [x], y.type)), Bind(z, op(Reshape, [y], z.type, ShapeAttrs((2 * N * M,))))],
-                 TupleExpr((z, x, z)))
+    f = function(
+        [x],
+        [Bind(y, op(Exp, [x], y.type)), Bind(z, op(Reshape, [y], z.type, ShapeAttrs((2 * N * M,))))],
+        TupleExpr((z, x, z)),
+    )
     a = np.random.rand(3, 4).astype("f4")
     out = evaluate(IRModule({"main": f}), "main", a)
     np.testing.assert_allclose(out[0], np.exp(a).reshape(-1))
@@ -124,7 +127,9 @@ def test_tensor_programs():
     x = Var("x", tensor(K, 2 * L))
     out = Var("t", TupleExpr((Var("a", tensor(K)), Var("b", tensor(K, 2 * L)))).type)
     second = Var("s", tensor(K, 2 * L))
-    main = function([x], [Bind(out, CallTIR("rowsum", (x,), (2 * L, K), out.type)), Bind(second, TupleGetItem(out, 1))], second)
+    main = function(
+        [x], [Bind(out, CallTIR("rowsum", (x,), (2 * L, K), out.type)), Bind(second, TupleGetItem(out, 1))], second
+    )
     func = f.build()
     assert [d.name for d in func.dims] == ["m", "n"]
     a = np.random.rand(3, 4).astype("f4")
@@ -135,8 +140,15 @@ def test_tensor_programs():
 def test_data_dependent_sizes():
     x, ix, s = Var("x", tensor(N, dtype="int64")), Var("ix", tensor(L, dtype="int64")), Var("s", ShapeType((M, K)))
     y = Var("y", tensor(M, K, dtype="int64"))
-    main = function([x], [Bind(ix, op(Nonzero, [x], ix.type), (L,)), Bind(s, op(ToShape, [ix], s.type), (M, K)),
-                          Bind(y, op(Reshape, [ix], y.type, ShapeAttrs((M, K))))], TupleExpr((ix, y, ShapeExpr((L, M + K)))))
+    main = function(
+        [x],
+        [
+            Bind(ix, op(Nonzero, [x], ix.type), (L,)),
+            Bind(s, op(ToShape, [ix], s.type), (M, K)),
+            Bind(y, op(Reshape, [ix], y.type, ShapeAttrs((M, K)))),
+        ],
+        TupleExpr((ix, y, ShapeExpr((L, M + K)))),
+    )
     got, reshaped, shape = evaluate(IRModule({"main": main}), "main", np.array([0, 5, 6]))
     assert got.tolist() == [1, 2] and reshaped.tolist() == [[1, 2]] and shape == (2, 3)
 
@@ -163,8 +175,18 @@ def test_recursion_and_branches():
         def reference(self, args, attrs):
             return args[0] > 0
 
-    again = Body((BindingBlock((Bind(d, op(Add, [c, const(-1)], d.type)), Bind(y, op(Add, [x, x], x.type)),
-                                Bind(z, FuncCall("main", (d, y), x.type)))),), z)
+    again = Body(
+        (
+            BindingBlock(
+                (
+                    Bind(d, op(Add, [c, const(-1)], d.type)),
+                    Bind(y, op(Add, [x, x], x.type)),
+                    Bind(z, FuncCall("main", (d, y), x.type)),
+                )
+            ),
+        ),
+        z,
+    )
     stop = Body((), x)
     out = Var("o", tensor(N))
     main = function([c, x], [Bind(less, op(Positive, [c], less.type)), Bind(out, If(less, again, stop, x.type))], out)

@@ -18,6 +18,7 @@ from relaxir.tir import (
     Assert,
     BindDim,
     Buffer,
+    CallHost,
     CallKernel,
     CallLibrary,
     ConstantData,
@@ -54,15 +55,22 @@ def vector(name, extent=N, scope=Scope.FRAME):
 
 def program(first=0, second=64, size=128):
     x, w, a, b, y = vector("x"), Buffer("w", (1,), "float32"), vector("a"), vector("b"), vector("y")
-    return host((x, y), (
-        BindDim(N, Extent(x, 0)),
-        Assert(eq(Size(N) % 2, 0), "runtime-shape", "n is {}, which is odd", (Size(N),)),
-        OpenFrame(0, size), ConstantData(w, 0),
-        AllocFrame(a, 0, first), CallKernel("scale", (x, w, a), (N,)),
-        AllocFrame(b, 0, second), CallKernel("scale", (x, w, b), (N,)),
-        CallKernel("scale", (b, w, b), (N,)),
-        AllocOutput(y, 0), CallLibrary("add", (a, b, y)),
-    ))
+    return host(
+        (x, y),
+        (
+            BindDim(N, Extent(x, 0)),
+            Assert(eq(Size(N) % 2, 0), "runtime-shape", "n is {}, which is odd", (Size(N),)),
+            OpenFrame(0, size),
+            ConstantData(w, 0),
+            AllocFrame(a, 0, first),
+            CallKernel("scale", (x, w, a), (N,)),
+            AllocFrame(b, 0, second),
+            CallKernel("scale", (x, w, b), (N,)),
+            CallKernel("scale", (b, w, b), (N,)),
+            AllocOutput(y, 0),
+            CallLibrary("add", (a, b, y)),
+        ),
+    )
 
 
 def add(a, b, out):
@@ -103,10 +111,15 @@ def test_failures():
 def test_aliases_branches_and_sizes_from_data():
     t, x = Buffer("t", (), "int64"), vector("x")
     tail, y = vector("tail", M), vector("y", M)
-    main = host((t, x, y), (
-        BindDim(N, Extent(x, 0)), BindDim(M, t[()]), AllocOutput(y, 0),
-        If(Size(M) > 2, Seq((Alias(tail, x, N - M), Copy(y, tail))), Seq((Alias(tail, x, 0), Copy(y, tail)))),
-    ))
+    main = host(
+        (t, x, y),
+        (
+            BindDim(N, Extent(x, 0)),
+            BindDim(M, t[()]),
+            AllocOutput(y, 0),
+            If(Size(M) > 2, Seq((Alias(tail, x, N - M), Copy(y, tail))), Seq((Alias(tail, x, 0), Copy(y, tail)))),
+        ),
+    )
     m = IRModule({"main": main})
     x = np.arange(5, dtype="f4")
     assert evaluate(m, "main", np.asarray(2), x).tolist() == [0, 1]
@@ -119,10 +132,16 @@ def test_recursion_and_given_results():
     """``main(c, x)`` doubles x as often as c says, by calling itself."""
     c, x, y = Buffer("c", (), "int64"), vector("x"), vector("y")
     less, double = Buffer("less", (), "int64", Scope.FRAME), vector("double")
-    again = Seq((
-        AllocFrame(less), AllocFrame(double), ConstantData(w := Buffer("w", (1,), "float32"), 0),
-        Store(less, (), c[()] - 1), CallKernel("scale", (x, w, double), (N,)), CallKernel("main", (less, double, y)),
-    ))
+    again = Seq(
+        (
+            AllocFrame(less),
+            AllocFrame(double),
+            ConstantData(w := Buffer("w", (1,), "float32"), 0),
+            Store(less, (), c[()] - 1),
+            CallKernel("scale", (x, w, double), (N,)),
+            CallHost("main", (less, double), (y,)),
+        )
+    )
     main = host((c, x, y), (BindDim(N, Extent(x, 0)), AllocOutput(y, 0), If(c[()] > 0, again, Copy(y, x))))
     m = IRModule({"main": main, "scale": scale_kernel()})
     x = np.arange(3, dtype="f4")

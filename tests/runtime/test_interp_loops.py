@@ -12,8 +12,6 @@ from relaxir.runtime.interp.analysis import independent
 from relaxir.sym import ceildiv, dim
 from relaxir.tir import (
     Alloc,
-    Assert,
-    BinOp,
     Buffer,
     Combine,
     For,
@@ -28,7 +26,6 @@ from relaxir.tir import (
     Switch,
     Var,
     as_expr,
-    binary,
     const,
     eq,
     minimum,
@@ -60,14 +57,27 @@ def tiled_matmul(rows=6, columns=16, packed=False):
     row, col = it * rows, jt * columns
     inside = col + j2 < Size(M)
     step = Store(acc, (i2, j2), x[row + i2, k] * select(inside, w[k, col + j2], 0.0), Combine.SUM)
-    body = Alloc(acc, Seq((
-        tile(i, j, Store(acc, (i, j), ZERO)),
-        loop(k, K, tile(i2, j2, step)),
-        loop(i3, R, loop(j3, minimum(columns, Size(M) - col), Store(y, (row + i3, col + j3), acc[i3, j3]),
-                         ForKind.VECTOR), ForKind.UNROLL),
-    )))
+    body = Alloc(
+        acc,
+        Seq(
+            (
+                tile(i, j, Store(acc, (i, j), ZERO)),
+                loop(k, K, tile(i2, j2, step)),
+                loop(
+                    i3,
+                    R,
+                    loop(
+                        j3, minimum(columns, Size(M) - col), Store(y, (row + i3, col + j3), acc[i3, j3]), ForKind.VECTOR
+                    ),
+                    ForKind.UNROLL,
+                ),
+            )
+        ),
+    )
     left = minimum(rows, Size(N) - row)
-    nest = loop(it, ceildiv(N, rows), loop(jt, ceildiv(M, columns), Switch(left, R, 1, rows + 1, body)), ForKind.PARALLEL)
+    nest = loop(
+        it, ceildiv(N, rows), loop(jt, ceildiv(M, columns), Switch(left, R, 1, rows + 1, body)), ForKind.PARALLEL
+    )
     return PrimFunc((x, w, y), nest, (N, M, K))
 
 
@@ -157,13 +167,23 @@ def test_several_accumulators_and_vector_reduction():
     x, y = Buffer("x", (N, K), "float32"), Buffer("y", (N,), "float32")
     acc = Buffer("acc", (4,), "float32", Scope.REGISTER)
     i, kt, u, u2, u3, tail = variables("i kt u u2 u3 tail")
-    body = loop(i, N, Alloc(acc, Seq((
-        loop(u, 4, Store(acc, (u,), ZERO), ForKind.UNROLL),
-        loop(kt, K // 4, loop(u2, 4, Store(acc, (u2,), x[i, kt * 4 + u2], Combine.SUM), ForKind.VECTOR)),
-        Store(y, (i,), ZERO),
-        loop(u3, 4, Store(y, (i,), acc[u3], Combine.SUM), ForKind.VECTOR),
-        loop(tail, K % 4, Store(y, (i,), x[i, Size(K // 4 * 4) + tail], Combine.SUM)),
-    ))), ForKind.PARALLEL)
+    body = loop(
+        i,
+        N,
+        Alloc(
+            acc,
+            Seq(
+                (
+                    loop(u, 4, Store(acc, (u,), ZERO), ForKind.UNROLL),
+                    loop(kt, K // 4, loop(u2, 4, Store(acc, (u2,), x[i, kt * 4 + u2], Combine.SUM), ForKind.VECTOR)),
+                    Store(y, (i,), ZERO),
+                    loop(u3, 4, Store(y, (i,), acc[u3], Combine.SUM), ForKind.VECTOR),
+                    loop(tail, K % 4, Store(y, (i,), x[i, Size(K // 4 * 4) + tail], Combine.SUM)),
+                )
+            ),
+        ),
+        ForKind.PARALLEL,
+    )
     for k in (0, 1, 4, 11):
         a = np.random.rand(5, k).astype("f4")
         got = run(body, (x, y), {"n": 5, "k": k}, a, np.empty(5, "f4"))
@@ -183,8 +203,17 @@ def test_guarded_tail_and_nested_if():
     x, y = Buffer("x", (N,), "float32"), Buffer("y", (N,), "float32")
     it, i = variables("it i")
     at = it * 8 + i
-    body = loop(it, ceildiv(N, 8), loop(i, 8, If(at < Size(N), If(
-        x[at] > 0.5, Store(y, (at,), x[at]), Store(y, (at,), const(-1.0, "float32")))), ForKind.VECTOR), ForKind.PARALLEL)
+    body = loop(
+        it,
+        ceildiv(N, 8),
+        loop(
+            i,
+            8,
+            If(at < Size(N), If(x[at] > 0.5, Store(y, (at,), x[at]), Store(y, (at,), const(-1.0, "float32")))),
+            ForKind.VECTOR,
+        ),
+        ForKind.PARALLEL,
+    )
     for n in (0, 1, 8, 21):
         a = np.random.rand(n).astype("f4")
         got = run(body, (x, y), {"n": n}, a, np.full(n, np.nan, "f4"))
@@ -205,7 +234,9 @@ def test_reductions_over_masked_lanes():
     i = Var("i")
     kinds = (Combine.SUM, Combine.PROD, Combine.MAX, Combine.MIN)
     init = Seq(tuple(Store(y, (const(p),), const(1, "int32")) for p in range(4)))
-    body = Seq((init, loop(i, N, If(eq(i % 2, 0), Seq(tuple(Store(y, (const(p),), x[i], c) for p, c in enumerate(kinds)))))))
+    body = Seq(
+        (init, loop(i, N, If(eq(i % 2, 0), Seq(tuple(Store(y, (const(p),), x[i], c) for p, c in enumerate(kinds))))))
+    )
     got = run(body, (x, y), {"n": 5}, np.array([3, 100, -2, 100, 5], "i4"), np.empty(4, "i4"))
     assert got.tolist() == [7, -30, 5, -2]
 

@@ -46,7 +46,9 @@ def agree(
     if rules is not None:
         assert done.attrs["rules"] == rules
     names = [d.name for d in func.dims]
-    for values in itertools.product(sizes, repeat=len(names)) if len(names) < 3 else zip(*[sizes] * len(names), strict=True):
+    for values in (
+        itertools.product(sizes, repeat=len(names)) if len(names) < 3 else zip(*[sizes] * len(names), strict=True)
+    ):
         dims = dict(zip(names, values, strict=True))
         rng = np.random.default_rng(0)
         inputs = [array(b, dims, rng) for b in func.inputs]

@@ -14,7 +14,6 @@ from relaxir.tir import (
     bcast,
     call,
     const,
-    eq,
     maximum,
     select,
 )
@@ -87,9 +86,7 @@ def layer_norm(b: DimLike, n: DimLike, m: int) -> PrimFunc:
     mean, var = f.temp("mean", (b, n), F), f.temp("var", (b, n), F)
     f.reduce(mean, (m,), Combine.SUM, lambda i, j, k: x[i, j, k] * (1.0 / m))
     f.reduce(var, (m,), Combine.SUM, lambda i, j, k: (x[i, j, k] - mean[i, j]) * (x[i, j, k] - mean[i, j]) * (1.0 / m))
-    f.compute(
-        z, lambda i, j, k: (x[i, j, k] - mean[i, j]) * call(Intrinsic.RSQRT, var[i, j] + const(1e-5, F)) * g[k]
-    )
+    f.compute(z, lambda i, j, k: (x[i, j, k] - mean[i, j]) * call(Intrinsic.RSQRT, var[i, j] + const(1e-5, F)) * g[k])
     return f.build()
 
 

@@ -10,6 +10,7 @@ Invariants:
 import hashlib
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -59,10 +60,8 @@ class ObjectCache:
         if data[: len(_MAGIC)] != _MAGIC or hashlib.sha256(payload).digest() != data[len(_MAGIC) : _HEAD]:
             self._remove(path)
             return None
-        try:
+        with suppress(OSError):
             os.utime(path)
-        except OSError:
-            pass
         return payload
 
     def put(self, key: str, payload: bytes) -> None:
@@ -105,7 +104,5 @@ class ObjectCache:
 
     @staticmethod
     def _remove(path: Path) -> None:
-        try:
+        with suppress(OSError):
             path.unlink(missing_ok=True)
-        except OSError:
-            pass

@@ -1,8 +1,8 @@
 """Compiling LLVM text in worker processes, with an optional object cache.
 
-Workers are started when first needed, kept between calls, and never forked from this process (``subprocess`` starts a fresh
-interpreter), so they are safe whatever threads the caller has. A worker that dies (LLVM aborts on some invalid text) costs an
-:class:`InternalCompilerError`, not the caller's process; the next request gets a new worker.
+Workers are started when first needed, kept between calls, and never forked from this process (``subprocess`` starts a
+fresh interpreter), so they are safe whatever threads the caller has. A worker that dies (LLVM aborts on some invalid
+text) costs an :class:`InternalCompilerError`, not the caller's process; the next request gets a new worker.
 """
 
 import atexit
@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -64,7 +65,7 @@ class _Worker:
     """One child process and the file its error output goes to."""
 
     def __init__(self) -> None:
-        self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in stop
+        self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed in stop
         site = Path(llvmlite.__file__).resolve().parent.parent
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(Path(worker_program.__file__).resolve()), str(site)],
@@ -100,12 +101,14 @@ class _Worker:
         return f"the compile worker ended with status {code}: {text[-2000:] or 'no message'}"
 
     def stop(self) -> None:
-        """End the process and free its pipes."""
+        """End the process and free its pipes.
+
+        It is killed: forked children of ours may hold copies of the pipes, so that it would never see their end.
+        """
+        self.process.kill()
         for pipe in (self.stdin, self.stdout):
-            try:
+            with suppress(BrokenPipeError):
                 pipe.close()
-            except BrokenPipeError:
-                pass
         self.process.wait()
         self.log.close()
 
@@ -113,8 +116,9 @@ class _Worker:
 class Workers:
     """A pool of compile workers, started lazily and reused until :meth:`close`.
 
-    ``jobs`` bounds the number of processes; ``crash_dir`` is where the text of a failed compilation is kept (None: nowhere).
-    A pool may be used from several threads; calls take turns. After ``fork`` the child starts workers of its own.
+    ``jobs`` bounds the number of processes; ``crash_dir`` is where the text of a failed compilation is kept (None:
+    nowhere). A pool may be used from several threads; calls take turns. After ``fork`` the child starts workers of
+    its own.
     """
 
     def __init__(self, jobs: int = 2, crash_dir: Path | None = None) -> None:

@@ -1,6 +1,10 @@
-"""Where x86 processors report the features relaxir's code may use (Intel SDM volume 2A, ``CPUID``; AMD APM volume 3, appendix E)."""
+"""Where x86 processors report the features that code may use.
+
+Sources: Intel SDM volume 2A, ``CPUID``; AMD APM volume 3, appendix E.
+"""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, Literal
 
 
@@ -56,5 +60,5 @@ _ROWS: Final[tuple[CpuBit, ...]] = (
     CpuBit("avx512bf16", 7, 1, "a", 5, _AVX512),
 )
 
-X86_BITS: Final[dict[str, CpuBit]] = {row.feature: row for row in _ROWS}
+X86_BITS: Final = MappingProxyType({row.feature: row for row in _ROWS})
 """Every feature code generation may use beyond plain x86-64, by LLVM's name."""

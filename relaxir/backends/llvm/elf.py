@@ -4,10 +4,12 @@ Invariants:
 
 1. The same objects and options give the same bytes.
 2. Only ``exports`` are visible; everything else binds inside the library, so two loaded libraries never mix.
-3. Segments: R (headers, dynamic tables, constants), RX (code, stubs), RW (relocation read-only part, data, zeroed data), and optionally R
-   (weights). File offset equals address for the first three; weights lie last in file and memory, on a page boundary.
+3. Segments: R (headers, dynamic tables, constants), RX (code, stubs), RW (relocation read-only part, data, zeroed
+   data), and optionally R (weights). File offset equals address for the first three; weights lie last in file and
+   memory, on a page boundary.
 4. All symbols bind at load (no lazy binding), after which the table of addresses is write-protected (``PT_GNU_RELRO``).
-5. References to libc and libm carry no symbol version, so the library runs on older and newer systems than the one it was built on.
+5. References to libc and libm carry no symbol version, so the library runs on older and newer systems than the one it
+   was built on.
 
 Unwind tables (``.eh_frame``) are left out: no exception crosses generated code.
 """
@@ -31,7 +33,8 @@ DEFAULT_NEEDED: Final = ("libm.so.6", "libc.so.6")
 class WeightsSegment:
     """Constant data placed behind everything else, reachable as ``symbol``.
 
-    The chunks are written one after another without gaps; whoever cuts them keeps each 64-byte aligned. They are never copied here.
+    The chunks are written one after another without gaps; whoever cuts them keeps each 64-byte aligned. They are
+    never copied here.
     """
 
     chunks: Sequence[bytes | memoryview]
@@ -83,7 +86,8 @@ def link_to_file(
 ) -> int:
     """Link as :func:`link` does, straight into ``path``, and return the size in bytes.
 
-    The weights are streamed, and the file appears whole: it is written beside and renamed, so a process that has the old one mapped keeps it.
+    The weights are streamed, and the file appears whole: it is written beside and renamed, so a process that has the
+    old one mapped keeps it.
     """
     image = _link_image(objects, soname, exports, needed, weights)
     temporary = path.with_name(f".{path.name}.{token_hex(4)}.tmp")

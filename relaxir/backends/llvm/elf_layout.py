@@ -1,4 +1,7 @@
-"""Layout and tables of a shared library: the body of the linker in :mod:`relaxir.backends.llvm.elf`, whose invariants hold here."""
+"""Layout and tables of a shared library.
+
+This is the body of the linker in :mod:`relaxir.backends.llvm.elf`, whose invariants hold here.
+"""
 
 import struct
 from collections.abc import Iterable, Sequence
@@ -80,12 +83,16 @@ class Image:
         if missing:
             raise LinkError(f"exported but not defined: {', '.join(missing)}")
         sections = [section for item in objects for section in item.sections]
-        self.named = [s for item in objects for s in item.symbols if s.section is not None and s.name and s.kind in (1, 2)]
+        self.named = [
+            s for item in objects for s in item.symbols if s.section is not None and s.name and s.kind in (1, 2)
+        ]
         self.relocations = [relocation for item in objects for relocation in item.relocations]
         writable = [section for section in sections if section.flags & SHF_WRITE]
         self.constants = [section for section in sections if not section.flags & (SHF_WRITE | SHF_EXECINSTR)]
         self.code = [section for section in sections if section.flags & SHF_EXECINSTR]
-        self.data = sorted((section for section in writable if section.kind != SHT_NOBITS), key=lambda s: (_kind_order(s), s.name))
+        self.data = sorted(
+            (section for section in writable if section.kind != SHT_NOBITS), key=lambda s: (_kind_order(s), s.name)
+        )
         self.zeroed = [section for section in writable if section.kind == SHT_NOBITS]
         self._scan()
 
@@ -197,12 +204,23 @@ class Image:
             (_PT_LOAD, _RX, code_start, code_start, code_start, code_end - code_start, code_end - code_start, page),
             (_PT_LOAD, _RW, data_start, data_start, data_start, file_end - data_start, memory_end - data_start, page),
             (_PT_DYNAMIC, _RW, data_start, data_start, data_start, size, size, 8),
-            (_PT_GNU_RELRO, _R, data_start, data_start, data_start, protected_end - data_start, protected_end - data_start, 1),
+            (
+                _PT_GNU_RELRO,
+                _R,
+                data_start,
+                data_start,
+                data_start,
+                protected_end - data_start,
+                protected_end - data_start,
+                1,
+            ),
             (_PT_GNU_STACK, _RW, 0, 0, 0, 0, 0, 16),
         ]
         if self.weights is not None:
             length = self.weights[1]
-            segments.insert(3, (_PT_LOAD, _R, weights_offset, self.weights_address, self.weights_address, length, length, page))
+            segments.insert(
+                3, (_PT_LOAD, _R, weights_offset, self.weights_address, self.weights_address, length, length, page)
+            )
         self._fill_headers(out, segments, sections)
         return bytes(out)
 
@@ -212,19 +230,50 @@ class Image:
         for index, segment in enumerate(segments):
             PHDR.pack_into(out, EHDR.size + PHDR.size * index, *segment)
 
-    def _rows(self, read_end: int, code: tuple[int, int], protected_end: int, data: tuple[int, int, int]) -> list[OutputSection]:
+    def _rows(
+        self, read_end: int, code: tuple[int, int], protected_end: int, data: tuple[int, int, int]
+    ) -> list[OutputSection]:
         """Return the section table's rows that lie in memory; file offset equals address."""
 
-        def row(name: str, kind: int, flags: int, start: int, end: int, align: int, entry: int = 0, link: str = "", info: int = 0) -> OutputSection:
+        def row(
+            name: str,
+            kind: int,
+            flags: int,
+            start: int,
+            end: int,
+            align: int,
+            entry: int = 0,
+            link: str = "",
+            info: int = 0,
+        ) -> OutputSection:
             return OutputSection(name, kind, ALLOC | flags, start, start, end - start, align, entry, link, info)
 
         constants = self.rela_table + _RELA.size * self.dynamic_count
         data_start, file_end, memory_end = data
         dynamic_end = self.slot_start
         return [
-            row(".dynsym", SHT_DYNSYM, 0, self.symbol_table, self.string_table, align=8, entry=24, link=".dynstr", info=1),
+            row(
+                ".dynsym",
+                SHT_DYNSYM,
+                0,
+                self.symbol_table,
+                self.string_table,
+                align=8,
+                entry=24,
+                link=".dynstr",
+                info=1,
+            ),
             row(".dynstr", SHT_STRTAB, 0, self.string_table, self.string_table + len(self.strings), align=1),
-            row(".hash", SHT_HASH, 0, self.hash_table, self.hash_table + len(self._hash()), align=8, entry=4, link=".dynsym"),
+            row(
+                ".hash",
+                SHT_HASH,
+                0,
+                self.hash_table,
+                self.hash_table + len(self._hash()),
+                align=8,
+                entry=4,
+                link=".dynsym",
+            ),
             row(".rela.dyn", SHT_RELA_TABLE, 0, self.rela_table, constants, align=8, entry=24, link=".dynsym"),
             row(".rodata", SHT_PROGBITS, 0, constants, read_end, align=8),
             row(".text", SHT_PROGBITS, EXECUTE, *code, align=16),
@@ -257,7 +306,9 @@ class Image:
             key = self._key(relocation.symbol)
             if relocation.kind == self.arch.absolute:
                 if not relocation.section.flags & SHF_WRITE:
-                    raise LinkError(f"address of '{relocation.symbol.name}' in the read-only section {relocation.section.name}")
+                    raise LinkError(
+                        f"address of '{relocation.symbol.name}' in the read-only section {relocation.section.name}"
+                    )
                 left.append(self._dynamic_entry(place, self.arch.absolute, key, relocation.addend))
                 continue
             if relocation.kind in self.arch.got_kinds:
@@ -267,7 +318,9 @@ class Image:
             else:
                 target = self._address(key)
             if target is None:
-                raise LinkError(f"'{relocation.symbol.name}' is undefined and used as data (relocation {relocation.kind})")
+                raise LinkError(
+                    f"'{relocation.symbol.name}' is undefined and used as data (relocation {relocation.kind})"
+                )
             self.arch.apply(out, place, relocation.kind, target + relocation.addend)
         return sorted(left, key=lambda entry: (entry[1] & 0xFFFFFFFF != self.arch.relative, entry[0]))
 
@@ -276,7 +329,13 @@ class Image:
             place = self.symbol_table + _DYNSYM.size * index
             if name in self.globals:
                 symbol = self.globals[name]
-                fields = (STB_GLOBAL << 4 | symbol.kind, 0, section_of(rows, symbol.address), symbol.address, symbol.size)
+                fields = (
+                    STB_GLOBAL << 4 | symbol.kind,
+                    0,
+                    section_of(rows, symbol.address),
+                    symbol.address,
+                    symbol.size,
+                )
             else:
                 fields = (self.imports[name] << 4, 0, 0, 0, 0)
             _DYNSYM.pack_into(out, place, self.offsets[name], *fields)
@@ -294,7 +353,13 @@ class Image:
         entries = [(1, self.offsets[name]) for name in needed]
         if soname is not None:
             entries.append((14, self.offsets[soname]))
-        entries += [(4, self.hash_table), (5, self.string_table), (6, self.symbol_table), (10, len(self.strings)), (11, _DYNSYM.size)]
+        entries += [
+            (4, self.hash_table),
+            (5, self.string_table),
+            (6, self.symbol_table),
+            (10, len(self.strings)),
+            (11, _DYNSYM.size),
+        ]
         if relocations:
             entries += [(7, self.rela_table), (8, _RELA.size * relocations), (9, _RELA.size)]
         for order, address_tag, size_tag in ((0, 25, 27), (1, 26, 28)):

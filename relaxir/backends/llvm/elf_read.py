@@ -92,8 +92,8 @@ def read_object(data: bytes, label: str) -> ObjectFile:
     """Parse a relocatable object. ``label`` names it in messages.
 
     Raises:
-        LinkError: not a little-endian ELF64 relocatable file, or one with features generated code never has (thread-local storage,
-            common symbols, relocations without addends).
+        LinkError: not a little-endian ELF64 relocatable file, or one with features generated code never has
+            (thread-local storage, common symbols, relocations without addends).
     """
     if data[:6] != b"\x7fELF\x02\x01" or len(data) < _HEADER.size:
         raise LinkError(f"{label} is not a little-endian ELF64 object")

@@ -1,9 +1,13 @@
-"""Relocations, one class per architecture (psABI x86-64 section 4.4; ELF for the Arm 64-bit architecture, section 5.7)."""
+"""Relocations, one class per architecture.
+
+Sources: psABI x86-64, section 4.4; ELF for the Arm 64-bit architecture, section 5.7.
+"""
 
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, Final
 
 from relaxir.backends.llvm.errors import LinkError
@@ -54,7 +58,10 @@ class X86(Architecture):
     call_kinds = frozenset((4,))
 
     def apply(self, out: bytearray, place: int, kind: int, target: int) -> None:
-        """Patch one place: PC32 (2), PLT32 (4), GOTPCREL (9), GOTPCRELX (41), REX_GOTPCRELX (42), PC64 (24)."""
+        """Patch one place.
+
+        PC32 (2), PLT32 (4), GOTPCREL (9), GOTPCRELX (41), REX_GOTPCRELX (42), PC64 (24).
+        """
         if kind in (2, 4, 9, 41, 42):
             struct.pack_into("<i", out, place, _signed(target - place, 32, kind))
         elif kind == 24:
@@ -69,7 +76,7 @@ class X86(Architecture):
 
 @dataclass(frozen=True)
 class _Field:
-    """A relocated field of an AArch64 instruction: ``width`` bits at ``low``, of a displacement counted in ``1 << shift`` bytes."""
+    """``width`` bits at ``low`` of an AArch64 instruction, for a displacement counted in ``1 << shift`` bytes."""
 
     width: int
     low: int
@@ -143,5 +150,5 @@ def _adr(out: bytearray, place: int, value: int) -> None:
     _insert(out, place, value >> 2, 19, 5)
 
 
-ARCHITECTURES: Final[Mapping[int, Architecture]] = {arch.machine: arch for arch in (X86(), AArch64())}
+ARCHITECTURES: Final = MappingProxyType({arch.machine: arch for arch in (X86(), AArch64())})
 """By ``e_machine``."""

@@ -1,7 +1,7 @@
 """The section table of a linked library.
 
-Loading needs none; link editors (``cc main.c model.so``), debuggers, profilers and ``nm`` do. Beside the dynamic symbols it lists every named
-function and variable, so that profiles show kernels by name.
+Loading needs none; link editors (``cc main.c model.so``), debuggers, profilers and ``nm`` do. Beside the dynamic
+symbols it lists every named function and variable, so that profiles show kernels by name.
 """
 
 import struct
@@ -36,7 +36,7 @@ class OutputSection:
 
 
 def section_of(rows: Sequence[OutputSection], address: int) -> int:
-    """Return the index in the table (0 is the empty row) of the memory section that ``address`` lies in or just behind."""
+    """Return the row (from 1) of the memory section that ``address`` lies in or just behind; 0 if there is none."""
     found = 0
     for index, row in enumerate(rows, start=1):
         if row.flags & ALLOC and row.address <= address <= row.address + row.size:
@@ -44,8 +44,13 @@ def section_of(rows: Sequence[OutputSection], address: int) -> int:
     return found
 
 
-def append_sections(out: bytearray, rows: Sequence[OutputSection], symbols: Sequence[Symbol], exported: frozenset[str]) -> tuple[int, int, int]:
-    """Append symbol table, names and the section table; return the table's offset, its number of rows and the row of names."""
+def append_sections(
+    out: bytearray, rows: Sequence[OutputSection], symbols: Sequence[Symbol], exported: frozenset[str]
+) -> tuple[int, int, int]:
+    """Append symbol table, names and the section table.
+
+    Returns the table's offset, its number of rows and the row of names.
+    """
     local = [symbol for symbol in symbols if symbol.name not in exported or symbol.bind == STB_LOCAL]
     public = [symbol for symbol in symbols if symbol.name in exported and symbol.bind != STB_LOCAL]
     names, table = bytearray(1), bytearray(_SYM.size)
@@ -75,5 +80,7 @@ def append_sections(out: bytearray, rows: Sequence[OutputSection], symbols: Sequ
     out += bytes(_SHDR.size)
     for heading, row in zip(starts, rows, strict=True):
         link = index[row.link] if row.link else 0
-        out += _SHDR.pack(heading, row.kind, row.flags, row.address, row.offset, row.size, link, row.info, row.align, row.entry)
+        out += _SHDR.pack(
+            heading, row.kind, row.flags, row.address, row.offset, row.size, link, row.info, row.align, row.entry
+        )
     return start, len(rows) + 1, len(rows)

@@ -36,7 +36,8 @@ class FunctionInfo:
 def header_text(name: str, functions: Sequence[FunctionInfo]) -> str:
     """Return the header of the library called ``name``.
 
-    Function numbers become ``<NAME>_<FUNCTION>`` enumerators; a name that is no C identifier has its other characters replaced by ``_``.
+    Function numbers become ``<NAME>_<FUNCTION>`` enumerators; a name that is no C identifier has its other characters
+    replaced by ``_``.
     """
     prefix = _identifier(name).upper()
     lines = []
@@ -77,7 +78,8 @@ _HEADER: Final = """\
 #if !defined(DLPACK_DLPACK_H_) && !defined(RELAXIR_DLTENSOR_)
 #define RELAXIR_DLTENSOR_
 typedef struct { int32_t device_type, device_id; } DLDevice; /* 1, 0: the CPU */
-typedef struct { uint8_t code, bits; uint16_t lanes; } DLDataType; /* code 0 int, 1 uint, 2 float, 4 bfloat, 6 bool; lanes 1 */
+/* code: 0 int, 1 uint, 2 float, 4 bfloat, 6 bool; lanes 1 */
+typedef struct { uint8_t code, bits; uint16_t lanes; } DLDataType;
 typedef struct {
   void *data;
   DLDevice device;
@@ -110,16 +112,23 @@ rx_context *rx_create(const rx_options *options);
 const char *rx_create_error(void);
 /* Ends a context; no call may be running and no block of it in use. */
 void rx_destroy(rx_context *context);
-/* Runs a function by number; any number of threads may do so on one context. An output whose data is NULL is allocated by the library
- * (free it with rx_free) and its shape array, which must have room for ndim sizes, is filled in. Returns 0 or an error code, whose text is
- * rx_last_error(context) until the next error. After an error the contents of outputs are unspecified, and blocks they received still
- * are to be freed. */
-int32_t rx_call(rx_context *context, int64_t function, const DLTensor *inputs, int64_t input_count, DLTensor *outputs, int64_t output_count);
+/* Runs a function by number; any number of threads may do so on one context. An output whose data is NULL is allocated
+ * by the library (free it with rx_free) and its shape array, which must have room for ndim sizes, is filled in.
+ * Returns 0 or an error code, whose text is rx_last_error(context) until this thread's next error. After an error the contents of
+ * outputs are unspecified, and blocks they received still are to be freed. */
+int32_t rx_call(rx_context *context, int64_t function, const DLTensor *inputs, int64_t input_count, DLTensor *outputs,
+                int64_t output_count);
 const char *rx_last_error(const rx_context *context);
+/* Writes the shapes that the outputs would have into their shape arrays, and the working memory of the call in bytes to
+ * *frame_bytes (which may be NULL). Only the inputs' shapes are read. Returns 3 where shapes depend on data: let rx_call
+ * allocate such outputs. */
+int32_t rx_query(rx_context *context, int64_t function, const DLTensor *inputs, int64_t input_count, DLTensor *outputs,
+                 int64_t output_count, int64_t *frame_bytes);
 void *rx_alloc(rx_context *context, int64_t bytes); /* 64-byte aligned; NULL on failure */
 void rx_free(rx_context *context, void *block);
 void rx_trim(rx_context *context); /* gives all memory back that is not in use */
-void rx_set_threads(int64_t threads); /* for the whole library; 0: RELAXIR_NUM_THREADS or the processors this process may use */
+/* For the whole library; 0: RELAXIR_NUM_THREADS or the processors this process may use. */
+void rx_set_threads(int64_t threads);
 int32_t rx_threads(void);
 const char *rx_metadata(void); /* JSON: signatures, constraints, target */
 int32_t rx_check_cpu(void); /* 0: this processor can run the library */

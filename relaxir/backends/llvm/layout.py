@@ -1,87 +1,100 @@
 """Records of the generated library's runtime, as byte offsets (64-bit pointers)."""
 
+from types import MappingProxyType
 from typing import Final
 
-CONTEXT: Final[dict[str, int]] = {
-    "CTX_WEIGHTS": 0,  # ptr, first so that kernels load it from the context itself
-    "CTX_ALLOC": 8,  # ptr: the caller's allocator or null
-    "CTX_FREE": 16,
-    "CTX_USER": 24,
-    "CTX_LOCK": 32,  # i32: guards the pool of result blocks
-    "CTX_WS_LOCK": 36,  # i32: guards the list of workspaces and the error text
-    "CTX_WS_LIST": 40,  # ptr
-    "CTX_CLOCK": 48,  # i64: allocations so far
-    "CTX_POOLED": 56,  # i64: bytes in the pool
-    "CTX_LIVE": 64,  # i64: result blocks in the caller's hands
-    "CTX_WS_COUNT": 72,  # i64
-    "CTX_BUCKETS": 128,  # 192 x ptr
-    "CTX_TEXT": 128 + 192 * 8,  # 1024 bytes
-}
-CONTEXT_BYTES: Final = 128 + 192 * 8 + 1024
+CONTEXT: Final = MappingProxyType(
+    {
+        "CTX_WEIGHTS": 0,  # ptr, first so that kernels load it from the context itself
+        "CTX_ALLOC": 8,  # ptr: the caller's allocator or null
+        "CTX_FREE": 16,
+        "CTX_USER": 24,
+        "CTX_LOCK": 32,  # i32: guards the pool of result blocks
+        "CTX_WS_LOCK": 36,  # i32: guards the list of workspaces
+        "CTX_WS_LIST": 40,  # ptr
+        "CTX_CLOCK": 48,  # i64: allocations so far
+        "CTX_POOLED": 56,  # i64: bytes in the pool
+        "CTX_LIVE": 64,  # i64: result blocks in the caller's hands
+        "CTX_WS_COUNT": 72,  # i64
+        "CTX_BUCKETS": 128,  # 192 x ptr
+    }
+)
+CONTEXT_BYTES: Final = 128 + 192 * 8
 TEXT_BYTES: Final = 1024
 
-BLOCK: Final[dict[str, int]] = {
-    "B_SIZE": -64,  # i64: usable bytes
-    "B_BUCKET": -56,  # i64
-    "B_BASE": -48,  # ptr: what the system gave
-    "B_MAPPED": -40,  # i64: length of the mapping, 0 for aligned_alloc
-    "B_NEXT": -32,  # ptr
-    "B_STAMP": -24,  # i64: the context's clock at its return
-}
+BLOCK: Final = MappingProxyType(
+    {
+        "B_SIZE": -64,  # i64: usable bytes
+        "B_BUCKET": -56,  # i64
+        "B_BASE": -48,  # ptr: what the system gave
+        "B_MAPPED": -40,  # i64: length of the mapping, 0 for aligned_alloc
+        "B_NEXT": -32,  # ptr
+        "B_STAMP": -24,  # i64: the context's clock at its return
+    }
+)
 """The header in front of a block, relative to the block."""
 
-WORKSPACE: Final[dict[str, int]] = {
-    "WS_CODE": 0,  # i32: the first error, 0 none
-    "WS_SITE": 4,  # i32: index into the table of sites, negative none
-    "WS_V0": 8,  # 4 x i64
-    "WS_V1": 16,
-    "WS_V2": 24,
-    "WS_V3": 32,
-    "WS_NEXT": 40,  # ptr
-    "WS_CUR": 48,  # ptr: chunk in use or null
-    "WS_FIRST": 56,  # ptr
-    "WS_LIVE": 64,  # i64: bytes of frames now
-    "WS_PEAK": 72,  # i64: most of it in this call
-    "WS_CALM": 80,  # i64: calls in a row that needed far less than is kept
-    "WS_CAPACITY": 88,  # i64: bytes of all chunks
-    "WS_CTX": 96,  # ptr
-}
+WORKSPACE: Final = MappingProxyType(
+    {
+        "WS_CODE": 0,  # i32: the first error, 0 none
+        "WS_SITE": 4,  # i32: index into the table of sites, negative none
+        "WS_V0": 8,  # 4 x i64
+        "WS_V1": 16,
+        "WS_V2": 24,
+        "WS_V3": 32,
+        "WS_NEXT": 40,  # ptr
+        "WS_CUR": 48,  # ptr: chunk in use or null
+        "WS_FIRST": 56,  # ptr
+        "WS_LIVE": 64,  # i64: bytes of frames now
+        "WS_PEAK": 72,  # i64: most of it in this call
+        "WS_CALM": 80,  # i64: calls in a row that needed far less than is kept
+        "WS_CAPACITY": 88,  # i64: bytes of all chunks
+        "WS_CTX": 96,  # ptr
+    }
+)
 WORKSPACE_BYTES: Final = 128
 
-CHUNK: Final[dict[str, int]] = {"C_PREV": 0, "C_NEXT": 8, "C_SIZE": 16, "C_USED": 24}
+CHUNK: Final = MappingProxyType({"C_PREV": 0, "C_NEXT": 8, "C_SIZE": 16, "C_USED": 24})
 CHUNK_HEAD: Final = 64
 
-OPTIONS: Final[dict[str, int]] = {"O_SIZE": 0, "O_WEIGHTS": 8, "O_ALLOC": 16, "O_FREE": 24, "O_USER": 32}
+FUNCTION: Final = MappingProxyType({"F_INPUTS": 0, "F_OUTPUTS": 8, "F_TEXT": 16, "F_HOST": 24, "F_QUERY": 32})
+"""A row of the table of functions."""
+
+OPTIONS: Final = MappingProxyType({"O_SIZE": 0, "O_WEIGHTS": 8, "O_ALLOC": 16, "O_FREE": 24, "O_USER": 32})
 """``rx_options`` of the C header; ``O_SIZE`` is its size, so that it may grow."""
 OPTIONS_BYTES: Final = 40
 
-DLTENSOR: Final[dict[str, int]] = {
-    "DL_DATA": 0,  # ptr
-    "DL_DEVICE": 8,  # i32 type, i32 number
-    "DL_NDIM": 16,  # i32
-    "DL_DTYPE": 20,  # u8 code, u8 bits, u16 lanes
-    "DL_SHAPE": 24,  # ptr to i64
-    "DL_STRIDES": 32,  # ptr to i64 or null
-    "DL_OFFSET": 40,  # u64 bytes
-}
+DLTENSOR: Final = MappingProxyType(
+    {
+        "DL_DATA": 0,  # ptr
+        "DL_DEVICE": 8,  # i32 type, i32 number
+        "DL_NDIM": 16,  # i32
+        "DL_DTYPE": 20,  # u8 code, u8 bits, u16 lanes
+        "DL_SHAPE": 24,  # ptr to i64
+        "DL_STRIDES": 32,  # ptr to i64 or null
+        "DL_OFFSET": 40,  # u64 bytes
+    }
+)
 """``DLTensor`` of dlpack.h."""
 DLTENSOR_BYTES: Final = 48
 
-NUMBERS: Final[dict[str, int]] = {
-    "BUCKETS": 192,
-    "CTX_BYTES": CONTEXT_BYTES,
-    "TEXT_BYTES": TEXT_BYTES,
-    "WS_BYTES": WORKSPACE_BYTES,
-    "C_HEAD": CHUNK_HEAD,
-    "O_BYTES": OPTIONS_BYTES,
-    "KEEP": 256,  # allocations after which an unused block is given back
-    "HUGE": 4 << 20,  # blocks from here on are mapped, with huge pages advised
-    "HUGE_PAGE": 2 << 20,
-    "LIMIT": 1 << 46,
-    "CHUNK_MIN": 65472,  # 64 KiB with its header
-    "CHUNK_MAX": 16 << 20,  # a new chunk is at most this much larger than asked for
-    "CALM": 16,  # quiet calls before a large frame stack is given back
-}
+NUMBERS: Final = MappingProxyType(
+    {
+        "BUCKETS": 192,
+        "CTX_BYTES": CONTEXT_BYTES,
+        "TEXT_BYTES": TEXT_BYTES,
+        "WS_BYTES": WORKSPACE_BYTES,
+        "C_HEAD": CHUNK_HEAD,
+        "O_BYTES": OPTIONS_BYTES,
+        "KEEP": 256,  # allocations after which an unused block is given back
+        "HUGE": 4 << 20,  # blocks from here on are mapped, with huge pages advised
+        "HUGE_PAGE": 2 << 20,
+        "LIMIT": 1 << 46,
+        "CHUNK_MIN": 65472,  # 64 KiB with its header
+        "CHUNK_MAX": 16 << 20,  # a new chunk is at most this much larger than asked for
+        "CALM": 16,  # quiet calls before a large frame stack is given back
+    }
+)
 
-FIELDS: Final[dict[str, int]] = {**CONTEXT, **BLOCK, **WORKSPACE, **CHUNK, **OPTIONS, **NUMBERS}
+FIELDS: Final = MappingProxyType({**CONTEXT, **BLOCK, **WORKSPACE, **CHUNK, **OPTIONS, **FUNCTION, **NUMBERS})
 """Everything the runtime's text refers to by name."""

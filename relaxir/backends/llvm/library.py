@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from relaxir.backends.llvm.api_ir import HostFunction, Site
 from relaxir.backends.llvm.cache import ObjectCache
+from relaxir.backends.llvm.call_ir import HostFunction, Site
 from relaxir.backends.llvm.compile import CompileOptions, Progress, Workers, compile_objects
 from relaxir.backends.llvm.elf import WeightsSegment, link, link_to_file
 from relaxir.backends.llvm.header import FunctionInfo, header_text
@@ -30,7 +30,10 @@ class RxOptions(ctypes.Structure):
 
 
 class LoadedLibrary:
-    """A library in this process. ``cdll`` has the argument types of the C interface set; the code lives as long as this object does not close it."""
+    """A library in this process.
+
+    ``cdll`` has the argument types of the C interface set. The code stays until :meth:`close`.
+    """
 
     def __init__(self, cdll: ctypes.CDLL, weights: HugeMemory | None) -> None:
         """Wrap a loaded library; ``weights`` are passed to each context and kept alive."""
@@ -44,19 +47,24 @@ class LoadedLibrary:
         Raises:
             RuntimeError: the processor lacks a feature, or weights or memory are missing; the message is the library's.
         """
-        options = RxOptions(ctypes.sizeof(RxOptions), None if self.weights is None else self.weights.address, None, None, None)
+        options = RxOptions(
+            ctypes.sizeof(RxOptions), None if self.weights is None else self.weights.address, None, None, None
+        )
         context: int | None = self.cdll.rx_create(ctypes.byref(options))
         if not context:
             raise RuntimeError(self.cdll.rx_create_error().decode())
         return context
 
     def last_error(self, context: int) -> str:
-        """Return the text of the context's latest error."""
+        """Return the text of the calling thread's latest error in this library."""
         text: bytes = self.cdll.rx_last_error(context)
         return text.decode(errors="replace")
 
     def close(self) -> None:
-        """Unload the code (its threads are joined). Every context must be destroyed, and nothing of the library be used afterwards."""
+        """Unload the code (its threads are joined).
+
+        Every context must be destroyed, and nothing of the library be used afterwards.
+        """
         unload(self.cdll)
 
 
@@ -69,6 +77,7 @@ def set_prototypes(cdll: ctypes.CDLL) -> None:
         "rx_create_error": (text, ()),
         "rx_destroy": (None, (pointer,)),
         "rx_call": (status, (pointer, integer, pointer, integer, pointer, integer)),
+        "rx_query": (status, (pointer, integer, pointer, integer, pointer, integer, pointer)),
         "rx_last_error": (text, (pointer,)),
         "rx_alloc": (pointer, (pointer, integer)),
         "rx_free": (None, (pointer, pointer)),
@@ -122,7 +131,8 @@ class Library:
             functions: what ``rx_call`` reaches, by number.
             sites: run-time messages.
             metadata_json: what ``rx_metadata`` returns.
-            weights: constant data behind ``@rx_weights`` and the context's first word; best packed into a :class:`HugeMemory` at once.
+            weights: constant data behind ``@rx_weights`` and the context's first word; best packed into a
+                :class:`HugeMemory` at once.
             extra_exports: symbols to export beside the C interface.
             jobs: worker processes.
             cache: object cache or None.
@@ -135,7 +145,9 @@ class Library:
         """
         memory = weights if weights is None or isinstance(weights, HugeMemory) else HugeMemory.holding(weights)
         size = 0 if memory is None else memory.size
-        runtime = runtime_text(target, sites=sites, functions=functions, metadata_json=metadata_json, weights_bytes=size)
+        runtime = runtime_text(
+            target, sites=sites, functions=functions, metadata_json=metadata_json, weights_bytes=size
+        )
         objects = compile_objects(
             [runtime, *texts], target, jobs=jobs, cache=cache, workers=workers, options=options, progress=progress
         )

@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+from contextlib import suppress
 from typing import Final
 
 HUGE_PAGE: Final = 2 << 20
@@ -10,7 +11,8 @@ HUGE_PAGE: Final = 2 << 20
 class HugeMemory:
     """``size`` zeroed bytes, aligned to 2 MB, for which the kernel is asked to use huge pages.
 
-    The memory is private to the process (a forked child gets its own copy on write) and lives as long as this object or any view of it.
+    The memory is private to the process (a forked child gets its own copy on write) and lives as long as this object
+    or any view of it.
     """
 
     def __init__(self, size: int) -> None:
@@ -31,10 +33,8 @@ class HugeMemory:
         self.view = memoryview(self._map)[offset : offset + size]
         """The bytes, writable."""
         if size >= HUGE_PAGE:
-            try:
+            with suppress(AttributeError, OSError):
                 self._map.madvise(mmap.MADV_HUGEPAGE, offset, size)
-            except (AttributeError, OSError):
-                pass
 
     @staticmethod
     def holding(data: bytes | memoryview) -> "HugeMemory":

@@ -2,11 +2,16 @@
 
 Invariants:
 
-1. Every block is 64-byte aligned. Sizes are checked: a negative or absurd one (2^46 bytes or more) gives null, as does a failing allocator.
-2. A block of the library's own carries a 64-byte header in front; one from the caller's allocator carries none and is never pooled.
-3. A free list changes by a single store, so a process forked in between finds a valid list (at worst one block is lost).
-4. A bucket's list is ordered by time of return, latest first: what has not been used for ``KEEP`` allocations is a tail and is cut off.
-5. Sizes are rounded up to 4 to 8 classes an octave; large blocks are mapped, so the rounding costs addresses, not memory.
+1. Every block is 64-byte aligned. Sizes are checked: a negative or absurd one (2^46 bytes or more) gives null, as
+   does a failing allocator.
+2. A block of the library's own carries a 64-byte header in front; one from the caller's allocator carries none and is
+   never pooled.
+3. A free list changes by a single store, so a process forked in between finds a valid list (at worst one block is
+   lost).
+4. A bucket's list is ordered by time of return, latest first: what has not been used for ``KEEP`` allocations is a
+   tail and is cut off.
+5. Sizes are rounded up to 4 to 8 classes an octave; large blocks are mapped, so the rounding costs addresses, not
+   memory.
 """
 
 from typing import Final

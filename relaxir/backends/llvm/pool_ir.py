@@ -2,18 +2,22 @@
 
 Protocol (invariants):
 
-1. ``rx_job`` is one word, ``epoch(32) | chunks(16) | next(16)``. Publishing a region stores a new word; a chunk is claimed by compare-and-swap of
-   ``next``. A successful claim proves that the region of that word was still open, so ``rx_fn`` and ``rx_arg``, read before it, belong to it.
+1. ``rx_job`` is one word, ``epoch(32) | chunks(16) | next(16)``. Publishing a region stores a new word; a chunk is
+   claimed by compare-and-swap of ``next``. A successful claim proves that the region of that word was still open, so
+   ``rx_fn`` and ``rx_arg``, read before it, belong to it.
 2. A region ends when all its *chunks* are finished (``rx_done``), never by waiting for a thread that has not started.
-3. ``rx_busy`` admits one region at a time. Whoever finds it taken (a nested or a concurrent caller) runs its chunks itself, as worker 0.
-4. A waiting worker spins, then sleeps on the upper half of ``rx_job``; it counts itself in ``rx_sleepers`` *before* it looks at the word for
-   the last time, and a publisher looks at ``rx_sleepers`` *after* it stored the word (both sequentially consistent): no wake-up is lost.
-5. After ``fork`` the child has no workers: its handler empties the pool and raises ``rx_generation``, which frees every spin lock that a vanished
-   thread held. Threads start again at the next region.
+3. ``rx_busy`` admits one region at a time. Whoever finds it taken (a nested or a concurrent caller) runs its chunks
+   itself, as worker 0.
+4. A waiting worker spins, then sleeps on the upper half of ``rx_job``; it counts itself in ``rx_sleepers`` *before*
+   it looks at the word for the last time, and a publisher looks at ``rx_sleepers`` *after* it stored the word (both
+   sequentially consistent): no wake-up is lost.
+5. After ``fork`` the child has no workers: its handler empties the pool and raises ``rx_generation``, which frees
+   every spin lock that a vanished thread held. Threads start again at the next region.
 6. ``.fini_array`` stops and joins the workers and withdraws the fork handler, so the library can be closed.
 """
 
 from string import Template
+from types import MappingProxyType
 from typing import Final
 
 from relaxir.backends.llvm.target import Target
@@ -23,12 +27,14 @@ MAX_THREADS: Final = 64
 MAX_CHUNKS: Final = 65535
 """A region of more chunks runs serially."""
 
-_PAUSE: Final = {
-    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
-    "aarch64": ("declare void @llvm.aarch64.hint(i32 immarg)", "call void @llvm.aarch64.hint(i32 1)"),
-    "riscv64": ("", "fence seq_cst"),
-}
-_FUTEX: Final = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
+_PAUSE: Final = MappingProxyType(
+    {
+        "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+        "aarch64": ("declare void @llvm.aarch64.hint(i32 immarg)", "call void @llvm.aarch64.hint(i32 1)"),
+        "riscv64": ("", "fence seq_cst"),
+    }
+)
+_FUTEX: Final = MappingProxyType({"x86_64": 202, "aarch64": 98, "riscv64": 98})
 
 
 def pool_text(target: Target, spin: int = 2000) -> str:
@@ -58,6 +64,8 @@ _POOL: Final = Template("""\
 @rx_created = internal global i64 0
 @rx_stop = internal global i32 0, align 4
 @rx_registered = internal global i32 0, align 4
+@rx_once = internal global i32 0, align 4
+@rx_key = internal global i32 0, align 4
 @rx_generation = internal global i32 1, align 4
 @rx_handles = internal global [$MAX x i64] zeroinitializer
 @rx_dso = internal global i64 0
@@ -75,6 +83,8 @@ declare ptr @getenv(ptr)
 declare i64 @strtol(ptr, ptr, i32)
 declare i32 @__register_atfork(ptr, ptr, ptr, ptr)
 declare void @__cxa_finalize(ptr)
+declare i32 @pthread_key_create(ptr, ptr)
+declare i32 @pthread_key_delete(i32)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare i64 @llvm.ctpop.i64(i64)
 
@@ -210,6 +220,7 @@ done:
 define internal ptr @rx_worker(ptr %argument) nounwind {
 entry:
   %id = ptrtoint ptr %argument to i64
+  %epoch_p = getelementptr i8, ptr @rx_job, i64 4
   br label %outer
 outer:
   %last = phi i64 [ 0, %entry ], [ %seen, %work ]
@@ -235,7 +246,7 @@ check:
   br i1 %new2, label %awake, label %wait
 wait:
   %expected = trunc i64 %last to i32
-  %r = call i64 (i64, ...) @syscall(i64 $FUTEX, ptr getelementptr (i8, ptr @rx_job, i64 4), i32 128, i32 %expected, ptr null, ptr null, i32 0)
+  %r = call i64 (i64, ...) @syscall(i64 $FUTEX, ptr %epoch_p, i32 128, i32 %expected, ptr null, ptr null, i32 0)
   br label %check
 awake:
   %s1 = atomicrmw sub ptr @rx_sleepers, i32 1 seq_cst
@@ -267,7 +278,8 @@ entry:
   %any = icmp sgt i32 %sleepers, 0
   br i1 %any, label %wake_up, label %done
 wake_up:
-  %r = call i64 (i64, ...) @syscall(i64 $FUTEX, ptr getelementptr (i8, ptr @rx_job, i64 4), i32 129, i32 %wake, ptr null, ptr null, i32 0)
+  %epoch_p = getelementptr i8, ptr @rx_job, i64 4
+  %r = call i64 (i64, ...) @syscall(i64 $FUTEX, ptr %epoch_p, i32 129, i32 %wake, ptr null, ptr null, i32 0)
   br label %done
 done:
   ret i64 %word
@@ -329,14 +341,24 @@ done:
   ret void
 }
 
-; ---- fork and unloading
+; ---- fork, the key of error texts, unloading
 define internal void @rx_register() nounwind {
 entry:
-  %old = atomicrmw xchg ptr @rx_registered, i32 1 acq_rel
-  %first = icmp eq i32 %old, 0
-  br i1 %first, label %register, label %done
+  %known = load atomic i32, ptr @rx_registered acquire, align 4
+  %early = icmp eq i32 %known, 0
+  br i1 %early, label %locked, label %done
+locked:
+  call void @rx_lock(ptr @rx_once)
+  %again = load atomic i32, ptr @rx_registered acquire, align 4
+  %first = icmp eq i32 %again, 0
+  br i1 %first, label %register, label %unlock
 register:
   %rc = call i32 @__register_atfork(ptr null, ptr null, ptr @rx_fork_child, ptr @rx_dso)
+  %rc2 = call i32 @pthread_key_create(ptr @rx_key, ptr @free)
+  store atomic i32 1, ptr @rx_registered release, align 4
+  br label %unlock
+unlock:
+  call void @rx_unlock(ptr @rx_once)
   br label %done
 done:
   ret void
@@ -362,6 +384,16 @@ stop:
   br label %done
 done:
   call void @__cxa_finalize(ptr @rx_dso)
+  %registered = load atomic i32, ptr @rx_registered acquire, align 4
+  %keyed = icmp ne i32 %registered, 0
+  br i1 %keyed, label %unkey, label %end
+unkey:
+  %key = load i32, ptr @rx_key
+  %text = call ptr @pthread_getspecific(i32 %key)
+  %rc = call i32 @pthread_key_delete(i32 %key)
+  call void @free(ptr %text)
+  br label %end
+end:
   ret void
 }
 

@@ -1,14 +1,16 @@
 """The runtime of a generated library: one LLVM module, emitted once per library.
 
-It is ordinary generated code (pthread, futex and libc only): thread pool, memory, workspaces, errors, C interface. Kernels and host entries are
-other modules that use it through :data:`RUNTIME_DECLARATIONS`; its own needs are the host entries ``@host_<name>`` and, optionally, ``@rx_weights``.
+It is ordinary generated code (pthread, futex and libc only): thread pool, memory, workspaces, errors, C interface.
+Kernels and host entries are other modules that use it through :data:`RUNTIME_DECLARATIONS`; its own needs are the
+host entries ``@host_<name>`` and, optionally, ``@rx_weights``.
 """
 
 import platform
 from collections.abc import Sequence
 from typing import Final
 
-from relaxir.backends.llvm.api_ir import HostFunction, Site, api_text
+from relaxir.backends.llvm.api_ir import api_text
+from relaxir.backends.llvm.call_ir import HostFunction, Site
 from relaxir.backends.llvm.cpu_ir import cpu_text
 from relaxir.backends.llvm.memory_ir import memory_text
 from relaxir.backends.llvm.pool_ir import pool_text
@@ -26,14 +28,17 @@ declare void @rx_fail(ptr, i32, i32, i64, i64, i64, i64)
 """
 """What kernels and host entries may call.
 
-- ``rx_parallel(ctx, body, arg, chunks)`` runs ``void body(ptr arg, i64 chunk, i64 chunks, i64 worker)`` once per chunk and waits; ``worker`` is
-  below :data:`~relaxir.backends.llvm.pool_ir.MAX_THREADS`, and two chunks running at a time have different ones. ``ctx`` may be null.
+- ``rx_parallel(ctx, body, arg, chunks)`` runs ``void body(ptr arg, i64 chunk, i64 chunks, i64 worker)`` once per
+  chunk and waits; ``worker`` is below :data:`~relaxir.backends.llvm.pool_ir.MAX_THREADS`, and two chunks running at a
+  time have different ones. ``ctx`` may be null.
 - ``rx_threads()``: how many threads a region may use.
 - ``rx_alloc(ctx, bytes)``: a result block, 64-byte aligned, or null. ``rx_free(ctx, block)`` gives it back.
 - ``rx_frame_push(ws, bytes)``: a frame, 64-byte aligned, or null; popped in reverse order with the same size.
-- ``rx_fail(ws, code, site, v0, v1, v2, v3)`` records the call's first error; ``code`` must not be 0. The host entry then returns any code.
+- ``rx_fail(ws, code, site, v0, v1, v2, v3)`` records the call's first error; ``code`` must not be 0. The host entry
+  then returns any code.
 
-A context's first word is the address of the weights: ``load ptr, ptr %ctx``. A workspace's first word (i32) is the error code so far.
+A context's first word is the address of the weights: ``load ptr, ptr %ctx``. A workspace's first word (i32) is the
+error code so far.
 """
 
 PUBLIC_SYMBOLS: Final = (
@@ -47,6 +52,7 @@ PUBLIC_SYMBOLS: Final = (
     "rx_free",
     "rx_last_error",
     "rx_metadata",
+    "rx_query",
     "rx_set_threads",
     "rx_stats",
     "rx_threads",
@@ -72,10 +78,12 @@ def runtime_text(
         functions: what ``rx_call`` reaches, by number.
         metadata_json: the text ``rx_metadata`` returns.
         weights_bytes: size of the weights; if not 0, a context cannot be made without them.
-        host_arch: architecture of the machine that compiles the text (default: this one); decides whether inline assembly is allowed.
+        host_arch: architecture of the machine that compiles the text (default: this one); decides whether inline
+            assembly is allowed.
 
     Raises:
-        ValueError: no threads or files of this kind on the target, two functions of one name, or a text with a zero byte.
+        ValueError: no threads or files of this kind on the target, two functions of one name, or a text with a zero
+            byte.
     """
     names = [function.name for function in functions]
     if len(set(names)) != len(names):

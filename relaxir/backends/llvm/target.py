@@ -1,12 +1,13 @@
 """Compilation targets: what the code generator may assume about a processor.
 
-A :class:`Target` is plain data. Named levels (``x86-64-v3``, ``aarch64``) are rows of a table; ``native`` asks LLVM once for the
-processor of this machine and keeps only the features that code generation can use, so that the same machine always gives the same
-target. Nothing here starts LLVM at import.
+A :class:`Target` is plain data. Named levels (``x86-64-v3``, ``aarch64``) are rows of a table; ``native`` asks LLVM
+once for the processor of this machine and keeps only the features that code generation can use, so that the same
+machine always gives the same target. Nothing here starts LLVM at import.
 """
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 import llvmlite.binding as llvm
@@ -41,7 +42,8 @@ class Target:
     abi: str = ""
     """LLVM's name of the calling convention where there is a choice (``lp64d`` on riscv64)."""
     required: tuple[str, ...] = ()
-    """Names of the processor features a library built for this target checks when it is loaded (keys of ``X86_BITS``)."""
+    """Names of the processor features a library built for this target checks when it is loaded (keys of
+    ``X86_BITS``)."""
 
     @staticmethod
     def parse(text: str) -> "Target":
@@ -67,7 +69,7 @@ class Target:
 
     @property
     def required_cpu_bits(self) -> tuple[CpuBit, ...]:
-        """The cpuid bits that must be set at load, in a fixed order (empty where the architecture's baseline suffices)."""
+        """The cpuid bits that must be set at load, in a fixed order; empty where the baseline suffices."""
         return tuple(X86_BITS[name] for name in self.required)
 
     def vector_lanes(self, element_bytes: int) -> int:
@@ -80,48 +82,38 @@ _V2: Final = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
 _V3: Final = (*_V2, "movbe", "avx", "f16c", "fma", "avx2", "bmi", "bmi2", "lzcnt")
 _V4: Final = (*_V3, "avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl")
 
-_NAMED: Final[dict[str, Target]] = {
-    target.name: target
-    for target in (
-        Target("x86-64", _LINUX_X86, "x86-64", (), 16, 16, False, False),
-        Target("x86-64-v2", _LINUX_X86, "x86-64-v2", (), 16, 16, False, False, required=_V2),
-        Target("x86-64-v3", _LINUX_X86, "x86-64-v3", (), 32, 16, True, False, required=_V3),
-        Target("x86-64-v4", _LINUX_X86, "x86-64-v4", (), 64, 32, True, True, required=_V4),
-        Target("aarch64", "aarch64-unknown-linux-gnu", "generic", ("+neon",), 16, 32, True, False, page_size=65536),
-        Target(
-            "riscv64",
-            "riscv64-unknown-linux-gnu",
-            "generic-rv64",
-            ("+m", "+a", "+f", "+d", "+c"),
-            16,
-            32,
-            True,
-            False,
-            abi="lp64d",
-        ),
-        Target(
-            "wasm32",
-            "wasm32-unknown-unknown",
-            "generic",
-            ("+simd128", "+bulk-memory"),
-            16,
-            16,
-            False,
-            False,
-            pointer_bytes=4,
-            page_size=65536,
-        ),
-    )
-}
 
-_TRIPLE_BASE: Final[dict[str, str]] = {
-    "x86_64": "x86-64",
-    "aarch64": "aarch64",
-    "riscv64": "riscv64",
-    "wasm32": "wasm32",
-}
+def _x86(name: str, vector_bytes: int, registers: int, required: tuple[str, ...]) -> Target:
+    fma, masked = "fma" in required, "avx512vl" in required
+    return Target(name, _LINUX_X86, name, (), vector_bytes, registers, fma, masked, required=required)
 
-# A processor's name implies features that a hypervisor may hide. Those LLVM selects on its own must be taken away by name.
+
+_ARM: Final = Target(
+    "aarch64", "aarch64-unknown-linux-gnu", "generic", ("+neon",), 16, 32, True, False, page_size=65536
+)
+_RISCV_FEATURES: Final = ("+m", "+a", "+f", "+d", "+c")
+_RISCV: Final = Target(
+    "riscv64", "riscv64-unknown-linux-gnu", "generic-rv64", _RISCV_FEATURES, 16, 32, True, False, abi="lp64d"
+)
+_WASM_FEATURES: Final = ("+simd128", "+bulk-memory")
+_WASM_TRIPLE: Final = "wasm32-unknown-unknown"
+_WASM: Final = Target(
+    "wasm32", _WASM_TRIPLE, "generic", _WASM_FEATURES, 16, 16, False, False, pointer_bytes=4, page_size=65536
+)
+_LEVELS: Final = (
+    _x86("x86-64", 16, 16, ()),
+    _x86("x86-64-v2", 16, 16, _V2),
+    _x86("x86-64-v3", 32, 16, _V3),
+    _x86("x86-64-v4", 64, 32, _V4),
+)
+
+_NAMED: Final = MappingProxyType({target.name: target for target in (*_LEVELS, _ARM, _RISCV, _WASM)})
+
+_TRIPLE_BASE: Final = MappingProxyType(
+    {"x86_64": "x86-64", "aarch64": "aarch64", "riscv64": "riscv64", "wasm32": "wasm32"}
+)
+
+# A processor's name implies features that a hypervisor may hide: those are taken away by name.
 _X86_DENIABLE: Final = (
     "aes",
     "pclmul",
@@ -150,7 +142,10 @@ def _native() -> Target:
 
 
 def native_x86(triple: str, cpu: str, host: dict[str, bool]) -> Target:
-    """Return the target of an x86-64 machine from LLVM's report of its processor (``host``: feature name to presence)."""
+    """Return the target of an x86-64 machine.
+
+    ``host`` is LLVM's report of its processor: feature name to presence.
+    """
     usable = tuple(X86_BITS)
     present = tuple(name for name in usable if host.get(name, False))
     absent = tuple(name for name in (*usable, *_X86_DENIABLE) if not host.get(name, False))

@@ -1,14 +1,17 @@
 """The compile worker: LLVM text in, object code out, on standard input and output.
 
-llvmlite holds one global lock and its LLVM aborts the process on bad text, so code is generated in child processes. This file is run
-**by path** with ``python -I -S worker.py DIRECTORY_OF_LLVMLITE``, not as a module: it imports nothing of relaxir and nothing from
-``site``, which keeps the start-up short. ``python -m relaxir.backends.llvm.worker`` works too.
+llvmlite holds one global lock and its LLVM aborts the process on bad text, so code is generated in child processes.
+This file is run **by path** with ``python -I -S worker.py DIRECTORY_OF_LLVMLITE``, not as a module: it imports
+nothing of relaxir and nothing from ``site``, which keeps the start-up short. ``python -m
+relaxir.backends.llvm.worker`` works too.
 
-Protocol, little-endian: a request is ``u32 header length, u64 text length``, a JSON header (:func:`compile_text`'s keyword
-arguments) and the text; an answer is ``u8 status (0 object, 1 error), u64 length`` and the object or the error's text (UTF-8).
+Protocol, little-endian: a request is ``u32 header length, u64 text length``, a JSON header (:func:`compile_text`'s
+keyword arguments) and the text; an answer is ``u8 status (0 object, 1 error), u64 length`` and the object or the
+error's text (UTF-8).
 """
 
 import json
+import signal
 import struct
 import sys
 from typing import IO
@@ -92,4 +95,5 @@ def serve(source: IO[bytes], sink: IO[bytes]) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's interrupt is for the parent, which ends us
     serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -2,12 +2,13 @@
 
 Invariants:
 
-1. A workspace belongs to one call from ``rx_ws_acquire`` to ``rx_ws_release``. Frames are pushed and popped by the calling thread only;
-   ``rx_fail`` may be called from any thread working for that call. The first failure wins.
+1. A workspace belongs to one call from ``rx_ws_acquire`` to ``rx_ws_release``. Frames are pushed and popped by the
+   calling thread only; ``rx_fail`` may be called from any thread working for that call. The first failure wins.
 2. A frame never moves. The stack is a list of chunks; a new chunk replaces only empty ones.
-3. Frames are 64-byte aligned, and popped in reverse order with the size they were pushed with. A call that fails need not pop: release
-   empties the stack.
-4. Chunks are kept between calls. After ``CALM`` calls in a row that needed less than a quarter of what is kept, all are given back.
+3. Frames are 64-byte aligned, and popped in reverse order with the size they were pushed with. A call that fails need
+   not pop: release empties the stack.
+4. Chunks are kept between calls. After ``CALM`` calls in a row that needed less than a quarter of what is kept, all
+   are given back.
 """
 
 from typing import Final

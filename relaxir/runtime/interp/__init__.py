@@ -5,4 +5,4 @@ from relaxir.runtime.interp.graph import run_graph
 from relaxir.runtime.interp.host import run_host
 from relaxir.runtime.interp.program import run_prim_func
 
-__all__ = ["evaluate", "run_graph", "run_host", "run_prim_func"]
+__all__ = ("evaluate", "run_graph", "run_host", "run_prim_func")

@@ -43,7 +43,7 @@ def linear(expr: Expr, size_of: SizeOf, lets: Mapping[Var, Linear | None]) -> Li
         size = size_of(expr.expr)
         return None if size is None else {None: size}
     if isinstance(expr, Var):
-        return lets[expr] if expr in lets else {expr: 1}
+        return lets.get(expr, {expr: 1})
     if isinstance(expr, Bcast):
         return {None: 0} if size_of(expr.extent) == 1 else linear(expr.index, size_of, lets)
     if not isinstance(expr, Binary) or expr.op not in (BinOp.ADD, BinOp.SUB, BinOp.MUL):

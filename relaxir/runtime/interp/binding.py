@@ -29,11 +29,15 @@ def match_value(t: Type, value: Value, what: str) -> Iterator[Pair]:
     """
     if isinstance(t, TensorType):
         if not isinstance(value, np.ndarray):
-            raise ArgumentError(f"{what} must be an array for {describe(t)}, got {type(value).__name__}", code="argument-type")
+            raise ArgumentError(
+                f"{what} must be an array for {describe(t)}, got {type(value).__name__}", code="argument-type"
+            )
         if value.dtype != info(t.dtype).numpy:
             raise ArgumentError(f"{what} must be {t.dtype}, got {value.dtype}", code="argument-dtype")
         if value.ndim != t.rank:
-            raise ArgumentError(f"{what} must have rank {t.rank} as {describe(t)}, got {value.ndim}", code="argument-rank")
+            raise ArgumentError(
+                f"{what} must have rank {t.rank} as {describe(t)}, got {value.ndim}", code="argument-rank"
+            )
         for axis, (d, size) in enumerate(zip(t.shape, value.shape, strict=True)):
             yield d, size, f"axis {axis} of {what}"
     elif isinstance(t, TupleType):

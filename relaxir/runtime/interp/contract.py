@@ -1,4 +1,4 @@
-"""Sums of products over batch axes as matrix products in float64."""
+"""Sums of products over batch axes as matrix products, in float64 or wrapping integers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ Array = NDArray[Any]
 EXACT: Final = float(1 << 53)  # integers below this are exact in float64
 
 
-def sum_of_products(a: Array, b: Array, mask: Array | None, over: Sequence[int], sizes: Sequence[int], name: str) -> Array | None:
+def sum_of_products(
+    a: Array, b: Array, mask: Array | None, over: Sequence[int], sizes: Sequence[int], name: str
+) -> Array | None:
     """``sum of a * b`` over the axes ``over`` in the accumulating dtype of ``name``, those axes kept with extent 1.
 
-    ``a`` and ``b`` broadcast against each other; lanes outside ``mask`` count as 0. None where a matrix product could
-    give another result than the sum: integers too large for float64, masked infinities.
+    ``a`` and ``b`` broadcast against each other; lanes outside ``mask`` count as 0. None where no matrix product gives
+    that sum: nothing is multiplied along the axes, or infinities stand outside the mask.
     """
     used = set(varying(a)) | set(varying(b))
     common = [axis for axis in over if axis in used]
@@ -33,11 +35,15 @@ def sum_of_products(a: Array, b: Array, mask: Array | None, over: Sequence[int],
             return None
         a, b = masked
     repeats = math.prod(sizes[axis] for axis in over if axis not in used)
-    integer = a.dtype.kind in "iu"
-    if integer and _magnitude(a) * _magnitude(b) * math.prod(sizes[axis] for axis in over) >= EXACT:
-        return None
-    total = _matmul(a, b, common, sizes) * np.float64(repeats)
-    return total.astype(np.int64).astype(wide_dtype(name)) if integer else total
+    wide = wide_dtype(name)
+    if a.dtype.kind == "f":
+        scaled: Array = _matmul(a, b, common, sizes, wide) * wide.type(repeats)
+        return scaled
+    # float64 has a fast matrix product; where it is not exact, the slow one of integers wraps as it should
+    exact = _magnitude(a) * _magnitude(b) * math.prod(sizes[axis] for axis in over) < EXACT
+    total = _matmul(a, b, common, sizes, np.dtype(np.float64) if exact else wide)
+    whole: Array = total.astype(np.int64) * np.int64(repeats)
+    return whole.astype(wide)
 
 
 def _masked(a: Array, b: Array, mask: Array) -> tuple[Array, Array] | None:
@@ -54,8 +60,8 @@ def _magnitude(x: Array) -> float:
     return float(np.abs(x.astype(np.float64)).max(initial=0.0))
 
 
-def _matmul(a: Array, b: Array, common: Sequence[int], sizes: Sequence[int]) -> Array:
-    """Product over ``common``; the result has the rank of ``a``."""
+def _matmul(a: Array, b: Array, common: Sequence[int], sizes: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    """Product over ``common``, computed in ``dtype``; the result has the rank of ``a``."""
     in_a, in_b = set(varying(a)), set(varying(b))
     kept = [axis for axis in range(a.ndim) if axis in in_a | in_b and axis not in common]
     batch = [axis for axis in kept if axis in in_a and axis in in_b]
@@ -71,7 +77,7 @@ def _matmul(a: Array, b: Array, common: Sequence[int], sizes: Sequence[int]) -> 
             full[axis] = sizes[axis]
         moved = np.broadcast_to(x, full).transpose([*order, *(d for d in range(x.ndim) if d not in order)])
         shape = [*extents(batch), *(math.prod(extents(group)) for group in groups)]
-        return np.ascontiguousarray(moved, np.float64).reshape(shape)
+        return np.ascontiguousarray(moved, dtype).reshape(shape)
 
     left = matrix(a, [*batch, *rows, *common], (rows, common))
     right = matrix(b, [*batch, *common, *columns], (common, columns))
@@ -84,4 +90,4 @@ def _matmul(a: Array, b: Array, common: Sequence[int], sizes: Sequence[int]) -> 
     shape = [1] * a.ndim
     for axis in order:
         shape[axis] = sizes[axis]
-    return product.reshape(shape)
+    return np.asarray(product.reshape(shape))

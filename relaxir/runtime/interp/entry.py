@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,11 @@ from relaxir.tir import PrimFunc
 
 
 def evaluate(
-    module: IRModule, name: str, *args: Any, libraries: Libraries = NO_LIBRARIES, constants: Sequence[Array] = ()
+    module: IRModule,
+    name: str,
+    *args: Any,
+    libraries: Libraries = NO_LIBRARIES,
+    constants: Sequence[Array] | None = None,
 ) -> Any:
     """Call function ``name`` of a module.
 
@@ -23,9 +27,9 @@ def evaluate(
         module: any stage: graph functions of operators, of calls of tensor programs, or host programs.
         name: the function.
         args: arrays (bfloat16 as uint16 bits), tuples of them, or tuples of ints for shape values; a host program takes
-            its tensors flattened.
+            the same, and gives its results flattened.
         libraries: Python implementations of library symbols, given the inputs and then the outputs to fill.
-        constants: the module's constant table, for host programs.
+        constants: the constant table for host programs, by default the module's own.
 
     Returns:
         A fresh array, or a tuple; shape values are tuples of ints. Nothing aliases an argument.
@@ -36,8 +40,7 @@ def evaluate(
     """
     values = tuple(_argument(a) for a in args)
     if isinstance(module.functions.get(name), PrimFunc):
-        # wrong kinds of arguments are found by run_host: a tuple has no dtype
-        results = run_host(module, name, tuple(np.asarray(v) for v in values), constants, libraries)
+        results = run_host(module, name, tuple(_flat(values)), constants, libraries)
         return results[0] if len(results) == 1 else results
     return _fresh(run_graph(module, name, values, libraries))
 
@@ -46,6 +49,17 @@ def _argument(value: Any) -> Value:
     if isinstance(value, tuple | list):
         return tuple(v if isinstance(v, int) else _argument(v) for v in value)
     return value if isinstance(value, np.ndarray) else np.asarray(value)
+
+
+def _flat(value: Value) -> Iterator[Array]:
+    """Tensors of a value as host programs take them: tuples flattened, shape values as int64 vectors."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif value and all(isinstance(v, int) for v in value):
+        yield np.asarray(value, np.int64)
+    else:
+        for item in value:
+            yield from _flat(item)
 
 
 def _fresh(value: Value) -> Value:

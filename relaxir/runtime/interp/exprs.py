@@ -77,7 +77,7 @@ class Evaluator:
             value, extent = self.eval(index), memory.shape[axis]
             if isinstance(value, Affine):
                 low, high = self.lanes.bounds(value)
-                if 0 <= low and high < extent:
+                if low >= 0 and high < extent:
                     offset = offset.plus(value.times(memory.strides[axis]))
                     continue
             positions = self.array(value)
@@ -87,7 +87,7 @@ class Evaluator:
                 if np.any(failing):
                     at = np.broadcast_to(positions, failing.shape)[failing].flat[0] if failing.ndim else positions
                     raise InternalError(
-                        f"access outside buffer `{buffer.name}`: index {int(at)} of axis {axis}, which has extent {extent}"
+                        f"access outside buffer `{buffer.name}`: index {int(at)} of axis {axis} of extent {extent}"
                     )
                 if extent == 0:
                     return None

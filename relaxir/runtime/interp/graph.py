@@ -31,6 +31,7 @@ from relaxir.ir.module import IRModule
 from relaxir.ir.op import map_attrs
 from relaxir.ir.types import AnyType, ShapeType, TupleType, Type, free_dims_of_type
 from relaxir.runtime.interp.binding import (
+    Pair,
     Value,
     allocate_results,
     bind_dims,
@@ -66,7 +67,7 @@ def run_graph(module: IRModule, name: str, args: Sequence[Value], libraries: Lib
         raise ArgumentError(f"the module has no graph function `{name}`", code="argument-name")
     if len(args) != len(func.params):
         raise ArgumentError(f"{name}: expected {len(func.params)} arguments, got {len(args)}", code="argument-count")
-    pairs = []
+    pairs: list[Pair] = []
     symbols = dict.fromkeys(d for p in func.params for d in free_dims_of_type(p.type))
     for param, arg in zip(func.params, args, strict=True):
         pairs.extend(match_value(param.type, arg, f"argument `{param.name}`"))

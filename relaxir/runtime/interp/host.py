@@ -21,6 +21,7 @@ from relaxir.tir import (
     AllocOutput,
     BindDim,
     Buffer,
+    CallHost,
     CallKernel,
     CallLibrary,
     ConstantData,
@@ -74,6 +75,10 @@ class _HostMachine(Machine):
                 target.view(np.uint8)[...] = source.view(np.uint8)
             case CallKernel():
                 self._kernel(stmt)
+            case CallHost():
+                args = tuple(self.memory(b).array() for b in stmt.args)
+                given = tuple(self.memory(b).array() for b in stmt.outputs)
+                run_host(self.module, stmt.callee, args, self.constants, self.libraries, given)
             case CallLibrary():
                 self._library(stmt)
             case ConstantData():
@@ -81,7 +86,9 @@ class _HostMachine(Machine):
                     raise InternalError(f"constant {stmt.index} of {len(self.constants)} is used")
                 what = f"constant {stmt.index}"
                 shape = self._shape(stmt.buffer)
-                self.memories[stmt.buffer] = of_array(np.asarray(self.constants[stmt.index]), stmt.buffer.dtype, shape, what)
+                self.memories[stmt.buffer] = of_array(
+                    np.asarray(self.constants[stmt.index]), stmt.buffer.dtype, shape, what
+                )
             case _:
                 super().other(stmt)
 
@@ -133,12 +140,6 @@ class _HostMachine(Machine):
         if not isinstance(func, PrimFunc):
             raise InternalError(f"the module has no tensor program `{stmt.callee}`")
         arrays = tuple(self.memory(b).array() for b in stmt.args)
-        if func.is_host:
-            inputs = host_inputs(func)
-            run_host(
-                self.module, stmt.callee, arrays[: len(inputs)], self.constants, self.libraries, arrays[len(inputs) :]
-            )
-            return
         if len(func.dims) != len(stmt.dims):
             raise InternalError(f"`{stmt.callee}` takes {len(func.dims)} dims and was given {len(stmt.dims)}")
         dims = {d.name: self.size(value) for d, value in zip(func.dims, stmt.dims, strict=True)}
@@ -162,11 +163,18 @@ def host_inputs(func: PrimFunc) -> tuple[Buffer, ...]:
     return tuple(p for p in func.params if p not in made)
 
 
+def constants_of(module: IRModule) -> tuple[Array, ...]:
+    """The module's constant table, which `LowerHost` leaves in its attribute ``constants``."""
+    table = module.attrs.get("constants", ())
+    assert isinstance(table, tuple)
+    return tuple(c.data for c in table)
+
+
 def run_host(
     module: IRModule,
     name: str,
     args: Sequence[Array],
-    constants: Sequence[Array] = (),
+    constants: Sequence[Array] | None = None,
     libraries: Libraries = NO_LIBRARIES,
     given: Sequence[Array] = (),
 ) -> tuple[Array, ...]:
@@ -176,7 +184,7 @@ def run_host(
         module: holds the program and the kernels it calls.
         name: the program.
         args: its inputs, flattened, in order.
-        constants: the module's constant table.
+        constants: the constant table, by default the module's own (its attribute ``constants``).
         libraries: Python implementations of library symbols.
         given: arrays for the first results, filled in place.
 
@@ -188,7 +196,7 @@ def run_host(
         RelaxirError: of the class of the first `Assert` that fails.
     """
     func = module.functions.get(name)
-    if not isinstance(func, PrimFunc):
+    if not isinstance(func, PrimFunc) or not func.is_host:
         raise ArgumentError(f"the module has no host program `{name}`", code="argument-name")
     inputs = host_inputs(func)
     if len(args) != len(inputs):
@@ -200,7 +208,8 @@ def run_host(
         if array.ndim != len(buffer.shape):
             raise ArgumentError(f"{what} must have rank {len(buffer.shape)}, got {array.ndim}", code="argument-rank")
     bound = {b: np.ascontiguousarray(a).reshape(a.shape) for b, a in zip(inputs, args, strict=True)}
-    machine = _HostMachine(module, func, bound, constants, libraries, given)
+    table = constants_of(module) if constants is None else constants
+    machine = _HostMachine(module, func, bound, table, libraries, given)
     with np.errstate(all="ignore"):
         machine.run(func.body)
     if sorted(machine.results) != list(range(len(machine.results))):

@@ -29,7 +29,7 @@ class Memory:
 
     flat: Array
     shape: tuple[int, ...]
-    private: Affine = Affine(0)
+    private: Affine = field(default_factory=lambda: Affine(0))
     strides: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ def undefined(count: int, name: str) -> Array:
     elif kind.is_float:
         fill = np.nan
     elif kind.is_integer:
-        fill = np.iinfo(kind.numpy).max - 1
+        fill = np.iinfo(kind.numpy.name).max - 1
     return np.full(count, fill, kind.numpy)
 
 

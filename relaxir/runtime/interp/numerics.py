@@ -51,7 +51,8 @@ def to_memory(values: Array, name: str) -> Array:
         nearest = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
         # rounding up could turn a NaN's payload into infinity, so NaNs are cut and made quiet instead
         quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
-        return np.where(np.isnan(values), quiet, nearest).astype(np.uint16)
+        chosen: Array = np.where(np.isnan(values), quiet, nearest)
+        return chosen.astype(np.uint16)
     return values.astype(info(name).numpy, copy=False)
 
 
@@ -65,7 +66,7 @@ def rounded(values: Array, name: str) -> Array:
 def cast(values: Array, source: str, target: str) -> Array:
     """Convert values in flight: NumPy's ``astype``, but float to integer truncates and saturates, and NaN gives 0."""
     if target == "bool":
-        return values != 0
+        return np.not_equal(values, 0)
     if info(source).is_float and info(target).is_integer:
         return _saturated(values, info(target).numpy)
     return rounded(values, target)
@@ -77,7 +78,8 @@ def _saturated(values: Array, target: np.dtype[Any]) -> Array:
     # compare against powers of two: the largest 64-bit integers are not floats
     below, above = whole < float(limits.min), whole >= float(limits.max) + (1.0 if limits.bits < 64 else 0.0)
     safe = np.where(below | above | np.isnan(whole), 0.0, whole).astype(target)
-    return np.where(above, limits.max, np.where(below, limits.min, safe)).astype(target)
+    result: Array = np.where(above, limits.max, np.where(below, limits.min, safe))
+    return result.astype(target)
 
 
 # ---- binary operators ------------------------------------------------------------------------------------------------
@@ -88,7 +90,9 @@ def _trunc_div(a: Array, b: Array) -> Array:
         return np.trunc(a / b)
     quotient = np.floor_divide(a, b)
     inexact = np.fmod(a, b) != 0
-    return quotient + (inexact & ((a < 0) != (b < 0))).astype(a.dtype)
+    correction: Array = inexact & ((a < 0) != (b < 0))
+    result: Array = quotient + correction.astype(a.dtype)
+    return result
 
 
 def _power(a: Array, b: Array) -> Array:

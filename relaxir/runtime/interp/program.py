@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -46,6 +47,7 @@ from relaxir.tir import (
 )
 
 Array = NDArray[Any]
+
 
 class Machine(Storing):
     """Executes statements for all active lanes."""
@@ -252,7 +254,7 @@ class Machine(Storing):
     def _switch(self, stmt: Switch) -> None:
         value = np.array(self.values_of(stmt.value))
         for case in range(stmt.low, stmt.high):
-            self._under(np.asarray(value == case), lambda case=case: self._case(stmt, case))  # type: ignore[misc]  # bound now
+            self._under(np.asarray(value == case), partial(self._case, stmt, case))
 
     def _case(self, stmt: Switch, case: int) -> None:
         outer, known = self.dims.get(stmt.dim.name), self._independent

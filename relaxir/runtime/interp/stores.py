@@ -83,13 +83,15 @@ class Storing(Evaluator):
 
     def _total(self, stmt: Store, combine: Combine, over: Sequence[int]) -> Array:
         """Combination of the values over the axes ``over`` (kept with extent 1), in the accumulating dtype."""
-        name, sizes = stmt.buffer.dtype, self.lanes.sizes
+        name, sizes, mask = stmt.buffer.dtype, self.lanes.sizes, self.mask
         value = stmt.value
+        if mask is not None and not set(varying(mask)) & set(over):
+            mask = None  # it decides which elements are stored, not what is summed
         if combine is Combine.SUM and over and isinstance(value, Binary) and value.op is BinOp.MUL and name != "bool":
             a, b = self.values_of(value.a), self.values_of(value.b)
-            product = sum_of_products(a, b, self.mask, over, sizes, name)
-            return self._sum_in_pieces(a, b, over, stmt) if product is None else product
-        return self._reduce(self.values_of(value), self.mask, over, combine, name)
+            product = sum_of_products(a, b, mask, over, sizes, name)
+            return self._sum_in_pieces(a, b, mask, over, name) if product is None else product
+        return self._reduce(self.values_of(value), mask, over, combine, name)
 
     def _reduce(self, values: Array, mask: Array | None, over: Sequence[int], combine: Combine, name: str) -> Array:
         wide = numerics.wide_dtype(name)
@@ -104,14 +106,14 @@ class Storing(Evaluator):
         fn = numerics.combine_ufunc(combine, name)
         return np.asarray(fn.reduce(full, axis=tuple(over), keepdims=True, dtype=wide))
 
-    def _sum_in_pieces(self, a: Array, b: Array, over: Sequence[int], stmt: Store) -> Array:
+    def _sum_in_pieces(self, a: Array, b: Array, mask: Array | None, over: Sequence[int], name: str) -> Array:
         """Sum of ``a * b`` where no matrix product serves, along pieces of the longest axis to bound memory."""
-        sizes, name = self.lanes.sizes, stmt.buffer.dtype
+        sizes = self.lanes.sizes
         axis = max(over, key=lambda d: sizes[d])
         count = max(1, sizes[axis] * LIMIT // max(self.lanes.count, 1))
         total: Array | None = None
         for low in range(0, sizes[axis], count):
-            parts = [_piece(x, axis, low, count) for x in (a, b, self.mask)]
+            parts = [_piece(x, axis, low, count) for x in (a, b, mask)]
             product = numerics.binary(BinOp.MUL, parts[0], parts[1], name)
             reps = min(count, sizes[axis] - low)
             part = self._reduce_piece(product, parts[2], over, axis, reps, name)

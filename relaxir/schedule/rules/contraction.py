@@ -10,12 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from relaxir.schedule.dot import schedule_dot
 from relaxir.schedule.epilogue import collect_epilogue
 from relaxir.schedule.loops import Machine, loop, nest, parallel, seq
+from relaxir.schedule.padding import stage_factor
 from relaxir.schedule.program import Program
-from relaxir.schedule.tile import At, Epilogue, TileSpec, accumulator_sets, masked, packed_lanes, panel_at, switch_rows, tile
+from relaxir.schedule.roles import Roles, assign_roles
+from relaxir.schedule.stage_nest import parallel_nest
+from relaxir.schedule.tile import (
+    At,
+    Epilogue,
+    TileSpec,
+    accumulator_sets,
+    masked,
+    packed_lanes,
+    panel_at,
+    switch_rows,
+    tile,
+)
 from relaxir.support.dtypes import info
-from relaxir.sym import DimLike, ceildiv, floordiv, is_const, min_, mod, mul, product
+from relaxir.sym import DimLike, ceildiv, floordiv, is_const, product
 from relaxir.tir import (
     Alloc,
     Axis,
@@ -31,6 +45,7 @@ from relaxir.tir import (
     Load,
     Prefetch,
     Scope,
+    Select,
     Stmt,
     Store,
     Var,
@@ -40,67 +55,14 @@ from relaxir.tir import (
     eq,
     minimum,
 )
-from relaxir.tir.access import loads_of, stride, variables_of
+from relaxir.tir.access import affine, loads_of, stride, variables_of
 from relaxir.tir.classify import Contraction, match_contraction
 from relaxir.tir.expr import BinOp
 from relaxir.tir.visit import substitute_vars
 
+CACHE_BYTES = 262144  # part of the second-level cache that a block of rows may fill
+FEW_ROWS = 2  # so few rows do not pay for packing a factor on the fly
 PACK_BYTES = 65536  # a panel packed on the stack: fits the second-level cache with room
-
-
-@dataclass(frozen=True, slots=True)
-class Roles:
-    """Which axis of a contraction plays which part."""
-
-    scalar: Expr  # the factor without the lane axis
-    vector: Expr  # the factor with it
-    lane: Axis
-    row: Axis | None
-    outer: tuple[Axis, ...]
-    reduce: tuple[Axis, ...]
-    packed: int  # lanes of the packed layout, 0 if not packed
-    on_the_fly: bool  # the vector factor must be packed first
-
-
-def _lane_ok(expr: Expr, var: Var) -> bool:
-    loads = [e for e in loads_of(expr) if var in variables_of(e)]
-    return all(stride(e, var) in (0, 1) for e in loads)
-
-
-def _packed(expr: Expr, var: Var) -> int:
-    widths = [packed_lanes(e, var) for e in loads_of(expr) if var in variables_of(e)]
-    return widths[0] if len(widths) == 1 else 0
-
-
-def assign_roles(found: Contraction) -> Roles | None:
-    """Choose lane and row axes, or None when no axis is usable as lanes."""
-    axes = {a.var: a for a in found.block.axes}
-    spatial = tuple(a for a in found.block.axes if a.kind is AxisKind.SPATIAL)
-    reduce = tuple(axes[v] for v in found.reduce)
-
-    def roles(lane: Var, packed: int, on_the_fly: bool) -> Roles:
-        in_right = lane in found.columns or (lane in found.batch and not _lane_ok(found.left, lane))
-        vector, scalar = (found.right, found.left) if in_right else (found.left, found.right)
-        others = found.rows if lane in found.columns else found.columns if lane in found.rows else ()
-        row = axes[others[-1]] if others else None
-        outer = tuple(a for a in spatial if a.var is not lane and a is not row)
-        return Roles(scalar, vector, axes[lane], row, outer, reduce, packed, on_the_fly)
-
-    for lane in (*found.columns, *found.rows):
-        side = found.right if lane in found.columns else found.left
-        width = _packed(side, lane)
-        if width:
-            return roles(lane, width, False)
-    candidates = [v for v in (*reversed(found.columns), *reversed(found.rows), *reversed(found.batch))]
-    for need_store in (True, False):
-        for lane in candidates:
-            both = _lane_ok(found.left, lane) and _lane_ok(found.right, lane)
-            if both and (not need_store or stride(found.store, lane) == 1):
-                return roles(lane, 0, False)
-    for lane in candidates:
-        if lane not in found.batch and (found.rows if lane in found.columns else found.columns):
-            return roles(lane, 0, True)
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,23 +75,71 @@ class ContractionRule:
         """Schedule the first stage and its epilogue; None if it is no contraction, or has no usable lanes."""
         block = stages[0]
         found = match_contraction(block) if isinstance(block, Block) else None
-        roles = assign_roles(found) if found is not None else None
-        if found is None or roles is None:
+        if found is None:
             return None
-        if roles.on_the_fly and not _fits_stack(roles, machine):
+        windows = _stage_windows(found, stages[1:], program, machine)
+        if windows is not None:
+            return windows
+        roles = assign_roles(found)
+        if roles is None:
+            return None
+        dot = roles.on_the_fly and (_few_rows(roles) or not _fits_stack(roles, machine))
+        if dot and not _contiguous(roles):
             return None
         epilogue, taken = collect_epilogue(program, found, stages[1:])
-        return schedule_contraction(roles, epilogue, machine), 1 + taken
+        make = schedule_dot if dot else schedule_contraction
+        return make(roles, epilogue, machine), 1 + taken
+
+
+def _few_rows(roles: Roles) -> bool:
+    return roles.row is None or (is_const(roles.row.extent) and int(roles.row.extent) <= FEW_ROWS)
+
+
+def _contiguous(roles: Roles) -> bool:
+    """Whether both factors are contiguous (or constant) along the innermost reduced axis."""
+    inner = roles.reduce[-1].var
+    return all(stride(e, inner) in (0, 1) for e in (*loads_of(roles.scalar), *loads_of(roles.vector)))
+
+
+def _stage_windows(
+    found: Contraction, following: Sequence[Stmt], program: Program, machine: Machine
+) -> tuple[Stmt, int] | None:
+    """Stage the padded or strided input of a convolution first; None where nothing needs it."""
+    axes = {a.var: a for a in found.block.axes}
+    for var in (*found.rows, *found.columns):
+        factor = found.left if var in found.rows else found.right
+        load = factor.then if isinstance(factor, Select) else factor
+        if not isinstance(load, Load) or stride(found.store, var) != 1:
+            continue
+        plain = not isinstance(factor, Select) and stride(load, var) == 1
+        last = affine(load.indices[-1], (var,)) if load.indices and not plain else None
+        if last is None or var not in last[0]:
+            continue
+        width = _panel_width(factor.dtype, axes[var].extent, machine)
+        staged = stage_factor(factor, found.block.axes, axes[var], width)
+        if staged is None:
+            continue
+        others = found.columns if var in found.rows else found.rows
+        row = axes[others[-1]] if others else None
+        spatial = (a for a in found.block.axes if a.kind is AxisKind.SPATIAL)
+        outer = tuple(a for a in spatial if a.var is not var and a is not row)
+        scalar = found.right if var in found.rows else found.left
+        reduce = tuple(axes[v] for v in found.reduce)
+        roles = Roles(scalar, staged.load, axes[var], row, outer, reduce, 0, False, padded=True)
+        epilogue, taken = collect_epilogue(program, found, following)
+        body = schedule_contraction(roles, epilogue, machine)
+        return Alloc(staged.buffer, seq(parallel_nest(staged.fill, machine), body)), 1 + taken
+    return None
 
 
 def _width(roles: Roles, machine: Machine) -> int:
-    if roles.packed:
-        return roles.packed
-    dtype = roles.vector.dtype
+    return roles.packed or _panel_width(roles.vector.dtype, roles.lane.extent, machine)
+
+
+def _panel_width(dtype: str, extent: DimLike, machine: Machine) -> int:
     lanes = machine.target.lanes(dtype)
     width = -(-machine.config.nr // lanes) * lanes
-    extent = roles.lane.extent
-    return min(width, -(-int(extent) // lanes) * lanes) if is_const(extent) else width
+    return max(lanes, min(width, -(-int(extent) // lanes) * lanes)) if is_const(extent) else width
 
 
 def _fits_stack(roles: Roles, machine: Machine) -> bool:
@@ -153,11 +163,6 @@ class Job:
         return max(1, self.width // self.machine.target.lanes(self.roles.vector.dtype))
 
     @property
-    def depth(self) -> DimLike:
-        """Products summed per result."""
-        return product(a.extent for a in self.roles.reduce)
-
-    @property
     def exact(self) -> bool:
         """Whether every panel is full."""
         return is_const(self.roles.lane.extent) and int(self.roles.lane.extent) % self.width == 0
@@ -173,23 +178,46 @@ def schedule_contraction(roles: Roles, epilogue: Epilogue, machine: Machine) -> 
     job = Job(roles, epilogue, machine, _width(roles, machine))
     row = roles.row
     panels = Axis(Var("panel"), ceildiv(roles.lane.extent, job.width))
-    cost = mul(2 * job.width, job.depth)
-    one = _one_row(job, cost) if roles.packed else None
+    one = _one_row(job) if roles.packed else None
     if row is None or row.extent == 1:
         if one is not None:
             return one
-        return parallel((*roles.outer, panels), _panel(job, panels.var, const(0), const(1)), cost, machine)
-    block = machine.config.block
+        return parallel((*roles.outer, panels), _panel(job, panels.var, const(0), const(1)), machine)
+    block = _block_rows(job)
     blocks = Axis(Var("rows"), ceildiv(row.extent, block))
     start = blocks.var * block
     count: Expr = minimum(as_expr(row.extent) - start, const(block))
     if is_const(row.extent) and (int(row.extent) <= block or int(row.extent) % block == 0):
         count = const(min(int(row.extent), block))
     body = _panel(job, panels.var, start, count)
-    many = parallel((*roles.outer, blocks, panels), body, mul(cost, min_(row.extent, block)), machine)
+    many = parallel((*_around(roles), blocks, *_within(roles), panels), body, machine)
+    if roles.on_the_fly and not is_const(row.extent) and _contiguous(roles):
+        return If(as_expr(row.extent) <= const(FEW_ROWS), schedule_dot(roles, epilogue, machine), many)
     if one is None or is_const(row.extent):
         return many
     return If(eq(as_expr(row.extent), const(1)), one, many)
+
+
+def _around(roles: Roles) -> tuple[Axis, ...]:
+    """Outer axes that move the scalar factor: they stay outside the row blocks."""
+    moving = variables_of(roles.scalar)
+    return tuple(a for a in roles.outer if a.var in moving)
+
+
+def _within(roles: Roles) -> tuple[Axis, ...]:
+    """Outer axes that leave the scalar factor alone: a block of its rows stays in cache while they run."""
+    moving = variables_of(roles.scalar)
+    return tuple(a for a in roles.outer if a.var not in moving)
+
+
+def _block_rows(job: Job) -> int:
+    """Rows of the scalar factor that fit the second-level cache, in whole tiles."""
+    most, mr = job.machine.config.block, job.machine.config.mr
+    depth = product(a.extent for a in job.roles.reduce)
+    if not is_const(depth) or job.roles.packed:
+        return most
+    fitting = CACHE_BYTES // max(1, int(depth) * info(job.roles.scalar.dtype).bytes)
+    return max(mr, min(most, fitting // mr * mr))
 
 
 def _panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
@@ -202,10 +230,14 @@ def _panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
     def inside(_: Expr, j: Expr) -> Expr:
         return panel * job.width + j < job.columns
 
-    if job.roles.packed:
-        return _rows(job, panel, start, count, inside)
-    guarded = masked(job.roles.vector, job.roles.lane.var < job.columns)
-    partial = _rows(replace(job, roles=replace(job.roles, vector=guarded)), panel, start, count, inside)
+    in_range = job.roles.lane.var < job.columns
+    roles = job.roles
+    if roles.lane.var in variables_of(roles.scalar):  # a batch axis as lanes: both factors have a tail
+        roles = replace(roles, scalar=masked(roles.scalar, in_range))
+    if roles.packed or roles.padded:
+        return _rows(replace(job, roles=roles), panel, start, count, inside)
+    roles = replace(roles, vector=masked(roles.vector, in_range))
+    partial = _rows(replace(job, roles=roles), panel, start, count, inside)
     if is_const(job.roles.lane.extent) and int(job.roles.lane.extent) < job.width:
         return partial
     full = job.columns >= panel * job.width + job.width
@@ -246,12 +278,12 @@ def _row_counts(count: int, most: int) -> tuple[int, int]:
     """Smallest and largest tile of an even split."""
     tiles = max(1, -(-count // most))
     sizes = {(t + 1) * count // tiles - t * count // tiles for t in range(tiles)}
-    return max(1, min(sizes)), max(1, max(sizes))
+    return max(1, min(sizes)), max(1, *sizes)
 
 
 def _prefetcher(roles: Roles, at: At, panel: Var, t: Var, unroll: int) -> Callable[[Expr], Stmt]:
     """Each tile brings a share of the next panel near: one cache line per unrolled iteration."""
-    load = next(e for e in loads_of(roles.vector) if packed_lanes(e, roles.lane.var))
+    load = next(e for e in loads_of(roles.vector) if packed_lanes(e, roles.lane))
     k = roles.reduce[-1]
     share = as_expr(floordiv(k.extent, unroll))
 
@@ -263,7 +295,7 @@ def _prefetcher(roles: Roles, at: At, panel: Var, t: Var, unroll: int) -> Callab
     return hint
 
 
-def _one_row(job: Job, cost: DimLike) -> Stmt:
+def _one_row(job: Job) -> Stmt:
     """One row times packed panels: several panels side by side keep several memory streams busy."""
     roles, count = job.roles, job.machine.config.panels
     total = ceildiv(roles.lane.extent, job.width)
@@ -287,7 +319,7 @@ def _one_row(job: Job, cost: DimLike) -> Stmt:
     if is_const(total) and (int(total) < count or int(total) % count == 0):
         number = const(min(int(total), count))
     body = Let(first, group.var * count, switch_rows(number, count, job.vectors, make))
-    return parallel((*roles.outer, group), body, mul(cost, count), job.machine)
+    return parallel((*roles.outer, group), body, job.machine)
 
 
 def _pack_panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
@@ -295,12 +327,18 @@ def _pack_panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
     roles, width, j = job.roles, job.width, Var("j")
     lane = roles.lane
     store = Buffer("packed", (*(a.extent for a in roles.reduce), width), roles.vector.dtype, Scope.STACK)
-    value = roles.vector if job.exact else masked(roles.vector, lane.var < job.columns)
     reduce = tuple(replace(a, var=Var(a.var.name)) for a in roles.reduce)
     rename: dict[Var, Expr] = {a.var: b.var for a, b in zip(roles.reduce, reduce, strict=True)}
     at = panel_at(lane.var, panel, width, None, const(0))
-    copy = Store(store, (*(a.var for a in reduce), j), at(substitute_vars(value, rename), const(0), j))
-    fill = nest(reduce, For(j, const(width), copy, ForKind.VECTOR))
+
+    def fill(value: Expr) -> Stmt:
+        copy = Store(store, (*(a.var for a in reduce), j), at(substitute_vars(value, rename), const(0), j))
+        return nest(reduce, For(j, const(width), copy, ForKind.VECTOR))
+
+    copied = fill(roles.vector)
+    if not job.exact:
+        full = panel * width + width <= job.columns
+        copied = If(full, copied, fill(masked(roles.vector, lane.var < job.columns)))
     lanes = binary(BinOp.MOD, lane.var, const(width))
     packed = replace(roles, vector=Load(store, (*(a.var for a in roles.reduce), lanes)), on_the_fly=False)
 
@@ -308,4 +346,4 @@ def _pack_panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
         return panel * width + lane_index < job.columns
 
     tiles = _rows(replace(job, roles=packed), panel, start, count, None if job.exact else inside)
-    return Alloc(store, seq(fill, tiles))
+    return Alloc(store, seq(copied, tiles))

@@ -5,16 +5,16 @@ Values that live for one row (its maximum, its mean) become small private cells 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from relaxir.cost import stmt_flops
-from relaxir.schedule.loops import Machine, parallel, seq
+from relaxir.schedule.lanes import join_lanes
+from relaxir.schedule.loops import Machine, parallel
 from relaxir.schedule.program import Program, accesses_of, reindex
-from relaxir.schedule.stage_nest import serial_nest
+from relaxir.schedule.stage_nest import choose_lane, serial_nest
 from relaxir.support.dtypes import info
-from relaxir.sym import DimLike, add, is_const, mul, product
-from relaxir.tir import Alloc, AxisKind, Block, Buffer, Scope, Stmt, Store
+from relaxir.sym import is_const, product
+from relaxir.tir import Alloc, AxisKind, Block, Buffer, Expr, Scope, Stmt, Store, Var
 from relaxir.tir.access import is_identity
 from relaxir.tir.classify import match_contraction
 from relaxir.tir.visit import buffers_of, stores_of, substitute_vars
@@ -32,7 +32,11 @@ class RowsRule:
         """Schedule the longest run of at least two stages that can share a loop."""
         blocks: list[Block] = []
         for s in stages:
-            if not isinstance(s, Block) or not isinstance(s.body, Store) or (blocks and match_contraction(s) is not None):
+            if (
+                not isinstance(s, Block)
+                or not isinstance(s.body, Store)
+                or (blocks and match_contraction(s) is not None)
+            ):
                 break
             blocks.append(s)
         for count in range(len(blocks), 1, -1):
@@ -65,10 +69,18 @@ def _shared(group: Sequence[Block]) -> int:
         count += 1
     written = {s.buffer for b in group for s in stores_of(b)}
     while count:
-        if all(_same_row(b, written, count) for b in group):
+        if all(_same_row(b, written, count) and _keeps_lanes(b, group, count) for b in group):
             return count
         count -= 1
     return 0
+
+
+def _keeps_lanes(block: Block, group: Sequence[Block], count: int) -> bool:
+    """Whether sharing ``count`` axes leaves the block its vector axis, or the block is one value per row of others."""
+    if len(block.axes) <= count:
+        return any(len(b.axes) > count for b in group)
+    lane = choose_lane(block, block.axes)
+    return lane is None or lane not in block.axes[:count]
 
 
 def _same_row(block: Block, written: set[Buffer], count: int) -> bool:
@@ -78,21 +90,22 @@ def _same_row(block: Block, written: set[Buffer], count: int) -> bool:
     )
 
 
-def _together(
-    program: Program, group: Sequence[Block], leading: int, later: Sequence[Stmt], machine: Machine
-) -> Stmt:
+def _together(program: Program, group: Sequence[Block], leading: int, later: Sequence[Stmt], machine: Machine) -> Stmt:
     axes = group[0].axes[:leading]
     nests: list[Stmt] = []
-    work: DimLike = 0
     for block in group:
-        shared = {old.var: new.var for old, new in zip(block.axes, axes, strict=False)}
-        nests.append(serial_nest(substitute_vars(block, shared), leading))
-        work = add(work, mul(product(a.extent for a in block.axes[leading:]), stmt_flops(block.body)))
-    body = seq(*nests)
+        shared: dict[Var, Expr] = {old.var: new.var for old, new in zip(block.axes, axes, strict=False)}
+        renamed = replace(block, body=substitute_vars(block.body, shared), init=_renamed(block.init, shared))
+        nests.append(serial_nest(renamed, leading))
+    body = join_lanes(nests)
     for buffer in _private(program, group, leading, later):
         cell = replace(buffer, shape=buffer.shape[leading:], scope=Scope.STACK)
         body = Alloc(cell, reindex(body, {buffer: cell}, {buffer: lambda old: old[leading:]}))
-    return parallel(axes, body, work, machine)
+    return parallel(axes, body, machine)
+
+
+def _renamed(init: Stmt | None, names: Mapping[Var, Expr]) -> Stmt | None:
+    return None if init is None else substitute_vars(init, names)
 
 
 def _private(program: Program, group: Sequence[Block], leading: int, later: Sequence[Stmt]) -> tuple[Buffer, ...]:

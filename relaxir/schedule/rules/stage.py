@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from relaxir.cost import stmt_flops
 from relaxir.schedule.loops import Machine, nest, parallel, seq
 from relaxir.schedule.program import Program
 from relaxir.schedule.stage_nest import block_reduces, parallel_nest
-from relaxir.sym import mul, product
 from relaxir.tir import AxisKind, Block, Stmt, Store
 from relaxir.tir.classify import plain_store
 
@@ -58,5 +56,4 @@ class FallbackRule:
         spatial = tuple(a for a in block.axes if a.kind is AxisKind.SPATIAL)
         reduce = tuple(a for a in block.axes if a.kind is AxisKind.REDUCE)
         body = seq(block.init, nest(reduce, block.body))
-        work = mul(product(a.extent for a in reduce), stmt_flops(block.body))
-        return parallel(spatial, body, work, machine), 1
+        return parallel(spatial, body, machine), 1

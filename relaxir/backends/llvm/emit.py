@@ -1,0 +1,76 @@
+"""Tensor programs to LLVM IR text.
+
+A kernel is ``i32 @kernel_name(ptr ws, ptr p0, ..., i64 dim0, ...)``: its parameters, then its dimensions; it returns 0, or non-zero
+after it recorded an error in the workspace. The text is meant for LLVM's code generator with at most SROA before it: vectors,
+unrolling, code motion and common subexpressions are settled here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from relaxir.backends.llvm.emit_parallel import Kernel, attributes
+from relaxir.backends.llvm.emit_sites import SiteTable
+from relaxir.backends.llvm.emit_writer import ModuleText, Value, kernel_symbol
+from relaxir.backends.llvm.host_emit import write_host
+from relaxir.backends.llvm.target import Target
+from relaxir.tir.func import PrimFunc
+from relaxir.tir.visit import stores_of
+
+
+def emit_kernel(name: str, func: PrimFunc, target: Target, sites: SiteTable) -> str:
+    """Return an LLVM module with one kernel; see `emit_module`."""
+    return emit_module({name: func}, target, sites)
+
+
+def emit_module(
+    funcs: Mapping[str, PrimFunc],
+    target: Target,
+    sites: SiteTable,
+    *,
+    constants: Sequence[int] = (),
+    kernels: Mapping[str, PrimFunc] | None = None,
+) -> str:
+    """Return an LLVM module with these programs.
+
+    Args:
+        funcs: programs by the name they are called by: kernels in loop form or in block form (which becomes plain serial
+            loops), and host programs.
+        target: what the code runs on.
+        sites: collects the messages of assertions; share it between all modules of a library.
+        constants: for host programs, where each constant lies in the weights' segment (bytes).
+        kernels: for host programs, the kernels of the other modules; only checked against the calls.
+
+    Raises:
+        InternalError: a program breaks a rule of loop form (an unrolled loop without constant extent, say).
+    """
+    module = ModuleText(target)
+    for name, func in funcs.items():
+        if func.is_host:
+            write_host(module, name, func, sites, constants, kernels)
+        else:
+            write_kernel(module, name, func, sites)
+    return module.text()
+
+
+def write_kernel(module: ModuleText, name: str, func: PrimFunc, sites: SiteTable) -> None:
+    """Write one kernel into a module."""
+    kernel = Kernel(module, sites, name)
+    kernel.workspace = Value("%ws", "ptr")
+    written = {s.buffer for s in stores_of(func.body)}
+    donated = func.attrs.get("donated", ())
+    parameters = ["ptr nocapture %ws"]
+    for i, buffer in enumerate(func.params):
+        kernel.bases[buffer] = Value(f"%p{i}", "ptr")
+        shared = isinstance(donated, tuple) and buffer.name in donated
+        access = "" if buffer in written else " readonly"
+        parameters.append(f"ptr {'' if shared else 'noalias '}nocapture{access} %p{i}")
+    for i, dim in enumerate(func.dims):
+        kernel.dims[dim] = Value(f"%d{i}", "i64", nonneg=dim.min >= 0)
+        parameters.append(f"i64 %d{i}")
+    kernel.emit(func.body)
+    kernel.w.line("ret i32 0")
+    module.define(
+        kernel_symbol(name),
+        f"define i32 {kernel_symbol(name)}({', '.join(parameters)}) {attributes(kernel)} {{\nentry:\n{kernel.w.body()}\n}}",
+    )

@@ -1,0 +1,203 @@
+"""Parallel loops: the body becomes a function of its own that the thread pool calls for ranges of iterations."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from relaxir.backends.llvm import emit_ops as ops
+from relaxir.backends.llvm.emit_analysis import body_cost, contains, expr_cost, invariant_stores
+from relaxir.backends.llvm.emit_env import Bound
+from relaxir.backends.llvm.emit_sites import SiteTable
+from relaxir.backends.llvm.emit_stmt import Statements, as_loops
+from relaxir.backends.llvm.emit_writer import ModuleText, Value, int_value, symbol
+from relaxir.tir.expr import Binary, BinOp, Const, Expr, Load, Var
+from relaxir.tir.stmt import Assert, Block, For, ForKind, Stmt, Store, Switch
+from relaxir.tir.visit import child_exprs, child_stmts, walk_expr
+
+GRAIN: Final = 16384
+"""Operations (vector instructions count as one) of one chunk at least: a few microseconds, many times the cost of handing it out."""
+MAX_CHUNKS: Final = 64
+UNKNOWN_EXTENT: Final = 16
+"""Trip count assumed for a loop whose extent depends on an inner variable."""
+
+
+class Kernel(Statements):
+    """Writes a kernel or the body of one of its parallel loops."""
+
+    def __init__(self, module: ModuleText, sites: SiteTable, name: str, parent: Kernel | None = None) -> None:
+        super().__init__(module, sites, parent)
+        self.name = name
+        self.bodies = 0
+        self.may_fail_in_parallel = False
+
+    def parallel_loop(self, stmt: For) -> bool:
+        """Outline a parallel loop (with those directly inside it) and write its call; False inside another one."""
+        if self.parent is not None or any(invariant_stores(loop) for loop in _nest(stmt)):
+            return False
+        loops = _nest(stmt)
+        extents = [self.eval(loop.extent) for loop in loops]
+        total = extents[0]
+        for extent in extents[1:]:
+            total = ops.binary(self.w, BinOp.MUL, "int64", total, extent)
+        if total.number is not None and total.number <= 1:
+            return False
+        body = f"kernel_{self.name}.par{self.bodies}"
+        self.bodies += 1
+        child = Kernel(self.module, self.sites, body, self)
+        child.fail_return = "ret void"
+        record = self.w.alloca("i64", 0, 16)
+        place = len(self.w.allocas) - 1
+        count = child.chunk_function(loops, extents, total)
+        self.w.allocas[place] = f"{record.text} = alloca [{max(count, 1)} x i64], align 16"
+        for index, outer, _ in child.captured.values():
+            field = self.w.pure(f"getelementptr i8, ptr {record.text}, i64 {8 * index}", "ptr", 1, (record,))
+            self.w.line(f"store {outer.typed}, ptr {field.text}, align 8")
+        self._dispatch(body, record, total, self.work(loops[-1].body))
+        for loop in loops:
+            self.w.touch_all(_stores(loop))
+        if contains(stmt.body, Assert):
+            self._check()
+        return True
+
+    def _dispatch(self, body: str, record: Value, total: Value, work: Value) -> None:
+        """Call the body here if there is little to do, else hand ranges of iterations to the pool."""
+        amount = ops.binary(self.w, BinOp.MUL, "int64", total, work)
+        worth = ops.divide(self.w, BinOp.FLOORDIV, "int64", _positive(amount), int_value(GRAIN))
+        most = ops.binary(self.w, BinOp.MIN, "int64", total, int_value(MAX_CHUNKS))
+        chunks = ops.binary(self.w, BinOp.MIN, "int64", worth, most)
+        many = ops.binary(self.w, BinOp.GT, "int64", chunks, int_value(1))
+
+        def here() -> None:
+            self.w.line(f"call void {symbol(body)}(ptr {record.text}, i64 0, i64 1, i64 0)")
+
+        def pool() -> None:
+            self.w.effect("rx_parallel", ["ptr null", f"ptr {symbol(body)}", record.typed, chunks.typed])
+
+        if many.number is not None:
+            (pool if many.number else here)()
+        else:
+            self.branches(many, pool, here)
+
+    def _check(self) -> None:
+        """Leave if an assertion failed in a parallel body."""
+        failed = self.w.here(f"load i32, {self.ws().typed}, align 4", "i32")
+        bad, ok = self.w.label("failed"), self.w.label("ok")
+        self.w.line(f"{bad}.c = icmp eq i32 {failed.text}, 0".replace(bad, f"%{bad}"))
+        self.w.line(f"br i1 %{bad}.c, label %{ok}, label %{bad}, !prof !4")
+        self.w.start(bad)
+        self.leave()
+        self.w.start(ok)
+        self.w.scope.guarded = True
+
+    def chunk_function(self, loops: list[For], extents: list[Value], total: Value) -> int:
+        """Write the body's function; return how many values it takes from outside."""
+        w = self.w
+        chunk, chunks = Value("%chunk", "i64", nonneg=True), Value("%chunks", "i64", nonneg=True)
+        count = self.capture(total)
+        inner = [self.capture(extent) for extent in extents]
+        low = self._share(chunk, chunks, count)
+        after = w.pure("add nuw nsw i64 %chunk, 1", "i64", 1, (chunk,), nonneg=True)
+        high = self._share(after, chunks, count)
+        with w.loop(low, high, 1, frozenset().union(*(_stores(loop) for loop in loops))) as i:
+            self._bind_nest(loops, inner, i)
+        lines = w.body()
+        self.module.functions.append(
+            f"define internal void {symbol(self.name)}(ptr noalias nocapture readonly %arg, i64 %chunk, i64 %chunks, i64 %worker)"
+            f" {attributes(self)} {{\nentry:\n{lines}\n  ret void\n}}"
+        )
+        return len(self.captured)
+
+    def _share(self, chunk: Value, chunks: Value, count: Value) -> Value:
+        product = self.w.pure(f"mul nuw nsw i64 {chunk.text}, {count.text}", "i64", 1, (chunk, count), nonneg=True)
+        return self.w.pure(f"udiv i64 {product.text}, {chunks.text}", "i64", 1, (product, chunks), nonneg=True)
+
+    def _bind_nest(self, loops: list[For], extents: list[Value], index: Value) -> None:
+        if len(loops) == 1:
+            with self.bind(loops[0].var, Bound(index)):
+                self.emit(loops[0].body)
+            return
+        rest = ops.divide(self.w, BinOp.FLOORDIV, "int64", index, _positive(extents[-1]))
+        last = ops.divide(self.w, BinOp.MOD, "int64", index, _positive(extents[-1]))
+        with self.bind(loops[-1].var, Bound(last)):
+            self._bind_outer(loops[:-1], extents[:-1], rest, loops[-1].body)
+
+    def _bind_outer(self, loops: list[For], extents: list[Value], index: Value, body: Stmt) -> None:
+        if len(loops) == 1:
+            with self.bind(loops[0].var, Bound(index)):
+                self.emit(body)
+            return
+        rest = ops.divide(self.w, BinOp.FLOORDIV, "int64", index, _positive(extents[-1]))
+        last = ops.divide(self.w, BinOp.MOD, "int64", index, _positive(extents[-1]))
+        with self.bind(loops[-1].var, Bound(last)):
+            self._bind_outer(loops[:-1], extents[:-1], rest, body)
+
+    # ---- work
+
+    def work(self, stmt: Stmt) -> Value:
+        """Write an estimate of the operations one run of a statement takes."""
+        if isinstance(stmt, Block):
+            return self.work(as_loops(stmt))
+        if isinstance(stmt, Switch):
+            with self.bind_dim(stmt.dim, int_value(stmt.high - 1)):
+                return self.work(stmt.body)
+        if isinstance(stmt, For):
+            inner = self.work(stmt.body)
+            extent = self._known(stmt.extent)
+            if stmt.kind is ForKind.VECTOR:
+                lanes = max(self.target.vector_bytes // 4, 1)
+                extent = ops.divide(
+                    self.w, BinOp.FLOORDIV, "int64", _positive(self._plus(extent, int_value(lanes - 1))), int_value(lanes)
+                )
+            return ops.binary(self.w, BinOp.MUL, "int64", extent, inner)
+        children = child_stmts(stmt)
+        own = body_cost(stmt) if isinstance(stmt, Store) else sum(expr_cost(e) for e in child_exprs(stmt))
+        total = int_value(max(own, 0 if children else 1))
+        for child in children:
+            total = self._plus(total, self.work(child))
+        return total
+
+    def _plus(self, a: Value, b: Value) -> Value:
+        return ops.binary(self.w, BinOp.ADD, "int64", a, b)
+
+    def _known(self, extent: Expr) -> Value:
+        if isinstance(extent, Binary) and extent.op is BinOp.MIN:  # a block that may be cut short: usually it is not
+            extent = next((e for e in (extent.a, extent.b) if isinstance(e, Const)), extent)
+        usable = not any(
+            isinstance(e, Load) or (isinstance(e, Var) and e not in self.vars) for e in walk_expr(extent)
+        )
+        return self.eval(extent) if usable else int_value(UNKNOWN_EXTENT)
+
+
+def _nest(stmt: For) -> list[For]:
+    """Return the parallel loops directly inside each other whose extents do not depend on each other."""
+    loops = [stmt]
+    while isinstance(loops[-1].body, For) and loops[-1].body.kind is ForKind.PARALLEL:
+        inner = loops[-1].body
+        outer = {loop.var for loop in loops}
+        if any(isinstance(e, Load) or e in outer for e in walk_expr(inner.extent)):
+            break
+        loops.append(inner)
+    return loops
+
+
+def _stores(loop: For) -> frozenset[object]:
+    from_body: frozenset[object] = frozenset(s.buffer for s in _walk_stores(loop))
+    return from_body
+
+
+def _walk_stores(stmt: Stmt) -> list[Store]:
+    found = [stmt] if isinstance(stmt, Store) else []
+    for child in child_stmts(stmt):
+        found += _walk_stores(child)
+    return found
+
+
+def _positive(value: Value) -> Value:
+    return Value(value.text, value.type, value.width, value.level, value.number, True)
+
+
+def attributes(kernel: Kernel) -> str:
+    """Return the attributes of a function: full vector width is wanted where the target has it."""
+    if kernel.target.vector_bytes < 64:
+        return "nounwind"
+    return 'nounwind "min-legal-vector-width"="512" "prefer-vector-width"="512"'

@@ -1,0 +1,51 @@
+"""Places in generated code that can fail: the numbers the code passes to ``rx_fail`` and the messages they stand for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from relaxir.backends.llvm.api_ir import FIRST_SITE_CODE, Site
+from relaxir.support.errors import codes
+from relaxir.support.spans import Span
+
+ERROR_CODES: Final = codes()
+"""Codes of error classes; place ``i`` is the number ``FIRST_SITE_CODE + i`` in generated code."""
+
+
+def code_number(code: str) -> int:
+    """Return the number that generated code uses for an error class's code.
+
+    Raises:
+        ValueError: no error class has this code.
+    """
+    return FIRST_SITE_CODE + ERROR_CODES.index(code)
+
+
+def code_name(number: int) -> str:
+    """Return the error class's code for a number that a generated function returned."""
+    return ERROR_CODES[number - FIRST_SITE_CODE]
+
+
+class SiteTable:
+    """The sites of one library in the order of their numbers; equal sites share one."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, str, Span | None], int] = {}
+
+    def add(self, code: str, message: str, span: Span | None = None) -> tuple[int, int]:
+        """Return the code's number and the site's number; ``message`` has ``{}`` where a value is shown."""
+        key = (code, message, span)
+        return code_number(code), self._numbers.setdefault(key, len(self._numbers))
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """What the runtime needs to put an error into words."""
+        return tuple(
+            Site(code_number(code), message.replace("%", "%%").replace("{}", "%lld"))
+            for code, message, _ in self._numbers
+        )
+
+    @property
+    def spans(self) -> tuple[Span | None, ...]:
+        """Where in the user's program each site comes from."""
+        return tuple(span for _, _, span in self._numbers)

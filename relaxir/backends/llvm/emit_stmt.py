@@ -1,0 +1,342 @@
+"""Statements of tensor programs in both forms, and the outlining of parallel loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from math import prod
+from typing import Final
+
+from relaxir.backends.llvm import emit_ops as ops
+from relaxir.backends.llvm.emit_analysis import invariant_stores
+from relaxir.backends.llvm.emit_env import Bound, Cell
+from relaxir.backends.llvm.emit_expr import Place
+from relaxir.backends.llvm.emit_vector import Vectors
+from relaxir.backends.llvm.emit_writer import Value, bool_value, int_value
+from relaxir.support.dtypes import info
+from relaxir.support.errors import InternalError
+from relaxir.tir.buffer import Buffer, Scope
+from relaxir.tir.build import identity
+from relaxir.tir.expr import Binary, BinOp, Expr, as_expr
+from relaxir.tir.stmt import (
+    Alloc,
+    Assert,
+    AxisKind,
+    Block,
+    Combine,
+    For,
+    ForKind,
+    If,
+    Let,
+    Prefetch,
+    Seq,
+    Stmt,
+    Store,
+    Switch,
+    While,
+)
+from relaxir.tir.visit import stores_of, walk
+
+STACK_LIMIT: Final = 1 << 16
+"""Temporaries of constant size up to this many bytes live on the stack whatever their scope says."""
+
+
+class Statements(Vectors):
+    """Writes statements."""
+
+    fail_return = "ret i32 1"
+    """How this function ends after a failed assertion."""
+    heap: tuple[Value, ...] = ()
+    """Blocks to free on every way out."""
+
+    def emit(self, stmt: Stmt) -> None:
+        """Write a statement."""
+        if isinstance(stmt, Seq):
+            for s in stmt.stmts:
+                self.emit(s)
+        elif isinstance(stmt, Store):
+            self._store(stmt)
+        elif isinstance(stmt, For):
+            self._for(stmt)
+        elif isinstance(stmt, Let):
+            with self.bind(stmt.var, Bound(self.eval(stmt.value))):
+                self.emit(stmt.body)
+        elif isinstance(stmt, Alloc):
+            self._alloc(stmt)
+        elif isinstance(stmt, If):
+            self._if(stmt)
+        elif isinstance(stmt, Block):
+            self.emit(as_loops(stmt))
+        elif isinstance(stmt, Switch):
+            self._switch(stmt)
+        elif isinstance(stmt, While):
+            self._while(stmt)
+        elif isinstance(stmt, Assert):
+            self._assert(stmt)
+        elif isinstance(stmt, Prefetch):
+            self._prefetch(stmt)
+        else:
+            self.other_stmt(stmt)
+
+    def other_stmt(self, stmt: Stmt) -> None:
+        """Write a statement that only host programs have."""
+        raise InternalError(f"statement {type(stmt).__name__} in a kernel")
+
+    # ---- stores
+
+    def _store(self, stmt: Store) -> None:
+        cell = self.cells.get(id(stmt))
+        if cell is not None and stmt.combine is not None:
+            self._update_cell(stmt, stmt.combine, cell)
+            return
+        place = self.place(stmt.buffer, stmt.indices)
+        if stmt.combine is None:
+            value = self.eval(stmt.value)
+            self.store(place, value if place.stride == 0 else self.widen(value))
+        elif place.stride == 0 and self.lane is not None:
+            self.store_lanes(place, stmt.combine, self.widened(stmt.value))
+        else:
+            self.store(place, self.combined(stmt.combine, stmt, self.load(place)))
+
+    def combined(self, how: Combine, stmt: Store, present: Value) -> Value:
+        """Write ``present`` combined with the store's value; a product that is summed becomes a fused multiply-add."""
+        value, dtype = stmt.value, stmt.buffer.dtype
+        if how is Combine.SUM and isinstance(value, Binary) and value.op is BinOp.MUL and info(dtype).is_float:
+            a, b = self.eval(value.a), self.eval(value.b)
+            return ops.fma(self.w, self.w.splat(a, present.width), self.w.splat(b, present.width), present)
+        return ops.combine(self.w, how, dtype, present, self.w.splat(self.eval(value), present.width))
+
+    def _update_cell(self, stmt: Store, how: Combine, cell: Cell) -> None:
+        if self.lane is not None and cell.width == 1:
+            self.add_to_cell(stmt, cell, self.across(how, stmt.buffer.dtype, self.widened(stmt.value)))
+            return
+        kind = ops.REGISTER[stmt.buffer.dtype] if stmt.buffer.dtype != "bool" else "i8"
+        full = kind if cell.width == 1 else f"<{cell.width} x {kind}>"
+        raw = self.w.here(f"load {full}, ptr {cell.pointer.text}, align 4", kind, cell.width)
+        present = ops.from_memory(self.w, raw, "bool") if stmt.buffer.dtype == "bool" else raw
+        result = self.combined(how, stmt, present)
+        if self.lane is not None and self.lane.mask is not None and cell.width > 1:
+            result = ops.choose(self.w, self.lane.mask, result, present)
+        if stmt.buffer.dtype == "bool":
+            result = ops.to_memory(self.w, result, "bool")
+        self.w.line(f"store {result.typed}, ptr {cell.pointer.text}, align 4")
+
+    # ---- loops
+
+    def _for(self, stmt: For) -> None:
+        kind = stmt.kind
+        if kind is ForKind.UNROLL:
+            extent = self.number(stmt.extent)
+            if extent is None:
+                raise InternalError(f"loop `{stmt.var.name}` is to be unrolled but its extent is not constant")
+            for i in range(extent):
+                with self.bind(stmt.var, Bound(int_value(i))):
+                    self.emit(stmt.body)
+        elif kind is ForKind.VECTOR and self.lane is None:
+            self.vector_loop(stmt)
+        elif kind is ForKind.PARALLEL and self.lane is None and self.parallel_loop(stmt):
+            return
+        else:
+            self.serial_loop(stmt)
+
+    def parallel_loop(self, stmt: For) -> bool:
+        """Write a loop for several threads; False if it must be serial here."""
+        raise NotImplementedError
+
+    def serial_loop(self, stmt: For) -> None:
+        """Write ``stmt`` as a plain loop, ``stmt.unroll`` copies of the body at a time."""
+        extent = self.eval(stmt.extent)
+        if extent.number is not None and extent.number <= 1:
+            if extent.number == 1:
+                with self.bind(stmt.var, Bound(int_value(0))):
+                    self.emit(stmt.body)
+            return
+        with self.promoted(stmt):
+            self.serial_range(stmt, int_value(0), extent, max(stmt.unroll, 1))
+
+    def serial_range(self, stmt: For, low: Value, high: Value, unroll: int) -> None:
+        """Write the iterations from ``low`` to ``high``."""
+        stored = self.stored(stmt.body)
+        if unroll > 1 and low.number == 0:
+            middle = self.rounded_down(high, unroll)
+            self._copies(stmt, low, middle, unroll, stored)
+            if middle.text != high.text:
+                self._copies(stmt, middle, high, 1, stored)
+        else:
+            self._copies(stmt, low, high, 1, stored)
+
+    def _copies(self, stmt: For, low: Value, high: Value, count: int, stored: frozenset[object]) -> None:
+        if low.number is not None and high.number is not None and low.number >= high.number:
+            return
+        with self.w.loop(low, high, count, stored) as i:
+            for u in range(count):
+                with self.bind(stmt.var, Bound(i, u)):
+                    self.emit(stmt.body)
+
+    @contextmanager
+    def promoted(self, stmt: For) -> Iterator[None]:
+        """Keep in registers what a serial loop accumulates in one element of a buffer."""
+        found: list[tuple[Store, Place, Cell]] = []
+        lanes = {id(s) for loop in walk(stmt.body) if _is_lanes(loop) for s in stores_of(loop)}
+        for store in invariant_stores(stmt):
+            if id(store) in self.cells or store.buffer.scope is Scope.REGISTER:
+                continue
+            if self.lane is None and id(store) in lanes:
+                continue  # its vector loop keeps one running value per lane
+            place = self.place(store.buffer, store.indices)
+            if place.stride is None or (self.lane is not None and (place.stride == 0 or self.lane.guarded)):
+                continue
+            width = 1 if self.lane is None else self.lane.width
+            cell = self.new_cell(store, width)
+            self.write_cell(store, cell, self.load(place))
+            found.append((store, place, cell))
+        for store, _, cell in found:
+            self.cells[id(store)] = cell
+        yield
+        for store, place, cell in found:
+            del self.cells[id(store)]
+            self.store(place, self.read_cell(store, cell))
+
+    # ---- the rest
+
+    def _alloc(self, stmt: Alloc) -> None:
+        buffer = stmt.buffer
+        sizes = [self.dim_linear(d).number for d in buffer.shape]
+        count = prod(s for s in sizes if s is not None)
+        constant = all(s is not None for s in sizes)
+        if self.lane is not None:
+            if not constant:
+                raise InternalError(f"buffer `{buffer.name}` of one lane has no constant size")
+            self._alloc_lanes(stmt, count)
+        elif constant and (count * info(buffer.dtype).bytes <= STACK_LIMIT or buffer.scope is Scope.REGISTER):
+            self.bases[buffer] = self.w.alloca(ops.MEMORY[buffer.dtype], count, 64)
+            self.w.touch(buffer)
+            self.emit(stmt.body)
+        else:
+            self._alloc_heap(stmt)
+
+    def _alloc_lanes(self, stmt: Alloc, count: int) -> None:
+        if self.lane is None:
+            raise InternalError("lanes outside a vector loop")
+        lane = replace(self.lane, private=self.lane.private | {stmt.buffer})
+        with self.in_lane(lane):
+            kind = self.memory_type(stmt.buffer)
+            self.bases[stmt.buffer] = self.w.alloca(f"<{lane.width} x {kind}>", count, 64)
+            self.w.touch(stmt.buffer)
+            self.emit(stmt.body)
+
+    def _alloc_heap(self, stmt: Alloc) -> None:
+        """Take a temporary of unknown size from the C heap: only unscheduled programs need this."""
+        total = int_value(info(stmt.buffer.dtype).bytes)
+        for d in stmt.buffer.shape:
+            total = ops.binary(self.w, BinOp.MUL, "int64", total, self.dim(d))
+        size = ops.binary(self.w, BinOp.MAX, "int64", total, int_value(1))
+        self.module.declare("malloc", "ptr", ["i64"])
+        self.module.declare("free", "void", ["ptr"])
+        block = self.w.here(f"call ptr @malloc({size.typed})", "ptr")
+        self.bases[stmt.buffer] = block
+        self.w.touch(stmt.buffer)
+        self.heap += (block,)
+        self.emit(stmt.body)
+        self.heap = self.heap[:-1]
+        self.w.line(f"call void @free(ptr {block.text})")
+
+    def _if(self, stmt: If) -> None:
+        cond = self.eval(stmt.cond)
+        if cond.number is not None:
+            chosen = stmt.then if cond.number else stmt.other
+            if chosen is not None:
+                self.emit(chosen)
+        elif cond.width > 1:
+            with self.in_lane(self.narrowed(cond)):
+                self.emit(stmt.then)
+            if stmt.other is not None:
+                with self.in_lane(self.narrowed(ops.invert(self.w, cond))):
+                    self.emit(stmt.other)
+        else:
+            other = stmt.other
+            self.branches(cond, lambda: self.emit(stmt.then), None if other is None else lambda: self.emit(other))
+
+    def _switch(self, stmt: Switch) -> None:
+        value = self.eval(stmt.value)
+        if value.number is not None:
+            if stmt.low <= value.number < stmt.high:
+                with self.bind_dim(stmt.dim, value):
+                    self.emit(stmt.body)
+            return
+        labels = {case: self.w.label("case") for case in range(stmt.low, stmt.high)}
+        after = self.w.label("done")
+        stored = self.stored(stmt.body)
+        with self.w.slot():
+            cases = " ".join(f"i64 {case}, label %{label}" for case, label in labels.items())
+            self.w.line(f"switch i64 {value.text}, label %{after} [ {cases} ]")
+            for case, label in labels.items():
+                with self.w.branch(label, after), self.bind_dim(stmt.dim, int_value(case)):
+                    self.emit(stmt.body)
+        self.w.start(after)
+        self.w.touch_all(stored)
+
+    def _while(self, stmt: While) -> None:
+        stored = self.stored(stmt.body)
+        self.w.touch_all(stored)
+        head, body, after = self.w.label("while"), self.w.label("do"), self.w.label("done")
+        with self.w.slot():
+            self.w.line(f"br label %{head}")
+            with self.w.nested("body", stored=stored):
+                self.w.start(head)
+                cond = self.eval(stmt.cond)
+                with self.w.slot():
+                    self.w.line(f"br i1 {cond.text}, label %{body}, label %{after}")
+                    with self.w.branch(body, head):
+                        self.emit(stmt.body)
+        self.w.start(after)
+        self.w.touch_all(stored)
+
+    def _assert(self, stmt: Assert) -> None:
+        cond = self.eval(stmt.cond)
+        if cond.number == 1:
+            return
+        code, site = self.sites.add(stmt.code, stmt.message, stmt.span)
+        values = [self.eval(a) for a in stmt.args]
+        self.fail_unless(cond, code, site, values)
+
+    def fail_unless(self, cond: Value, code: int, site: int, values: list[Value]) -> None:
+        """Leave the function with an error unless ``cond``; what follows keeps behind the test."""
+        ok, bad = self.w.label("ok"), self.w.label("fail")
+        workspace = self.ws()
+        self.w.line(f"br i1 {cond.text}, label %{ok}, label %{bad}, !prof !4")
+        self.w.start(bad)
+        shown = [*values, *([int_value(0)] * (4 - len(values)))]
+        self.w.effect("rx_fail", [workspace.typed, f"i32 {code}", f"i32 {site}", *(v.typed for v in shown)])
+        self.leave()
+        self.w.start(ok)
+        self.w.scope.guarded = True
+
+    def leave(self) -> None:
+        """Write the return after a failure."""
+        for block in self.heap:
+            self.w.line(f"call void @free(ptr {block.text})")
+        self.w.line(self.fail_return)
+
+    def _prefetch(self, stmt: Prefetch) -> None:
+        place = self.place(stmt.buffer, stmt.indices)
+        pointer = place.pointer if place.pointer.width == 1 else self.w.lane(place.pointer, 0)
+        locality = 4 - min(max(stmt.level, 1), 3)
+        self.w.effect("llvm.prefetch.p0", [pointer.typed, f"i32 {int(stmt.write)}", f"i32 {locality}", "i32 1"])
+
+
+def _is_lanes(stmt: Stmt) -> bool:
+    return isinstance(stmt, For) and stmt.kind is ForKind.VECTOR
+
+
+def as_loops(block: Block) -> Stmt:
+    """Return a stage as plain nested loops: a correct form for any block."""
+    body: Stmt = block.body
+    for axis in reversed([a for a in block.axes if a.kind is AxisKind.REDUCE]):
+        body = For(axis.var, as_expr(axis.extent), body)
+    if block.init is not None:
+        body = Seq((block.init, body))
+    for axis in reversed([a for a in block.axes if a.kind is AxisKind.SPATIAL]):
+        body = For(axis.var, as_expr(axis.extent), body)
+    return body

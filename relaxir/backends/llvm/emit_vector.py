@@ -1,0 +1,298 @@
+"""Vector loops: strip-mining, tails, versions for broadcast axes, reductions over lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from relaxir.backends.llvm import emit_linear as lin
+from relaxir.backends.llvm import emit_ops as ops
+from relaxir.backends.llvm.emit_analysis import (
+    LaneCheck,
+    body_cost,
+    element_bytes,
+    has_inner_loop,
+    invariant_stores,
+    lane_broadcasts,
+    register_bytes,
+    stored_in,
+)
+from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
+from relaxir.backends.llvm.emit_expr import Expressions, Place
+from relaxir.backends.llvm.emit_writer import Value, int_value
+from relaxir.sym import DimLike
+from relaxir.tir.buffer import Scope
+from relaxir.tir.build import identity
+from relaxir.tir.expr import BinOp, Const
+from relaxir.tir.stmt import Combine, For, Stmt, Store
+from relaxir.tir.visit import reads_of
+
+MAX_VERSIONS: Final = 2
+"""Symbolic broadcast extents a vector loop is specialised for; further ones use gathers."""
+WIDE: Final = 4
+"""A constant extent of up to this many native vectors is one wide vector, which LLVM splits."""
+UNROLL_LIMIT: Final = 8
+"""Vectors of a constant extent that are written one after the other instead of in a loop."""
+
+
+class Vectors(Expressions):
+    """Writes vector loops."""
+
+    def emit(self, stmt: Stmt) -> None:
+        """Write a statement."""
+        raise NotImplementedError
+
+    def serial_loop(self, stmt: For) -> None:
+        """Write a plain loop."""
+        raise NotImplementedError
+
+    def serial_range(self, stmt: For, low: Value, high: Value, unroll: int) -> None:
+        """Write some iterations of a plain loop."""
+        raise NotImplementedError
+
+    def stored(self, stmt: Stmt) -> frozenset[object]:
+        """Return the memories a statement writes."""
+        return frozenset(map(self.memory, stored_in(stmt)))
+
+    # ---- reductions
+
+    def new_cell(self, store: Store, width: int) -> Cell:
+        """Reserve a slot for the running value of an accumulating store."""
+        kind = "i8" if store.buffer.dtype == "bool" else ops.REGISTER[store.buffer.dtype]
+        full = kind if width == 1 else f"<{width} x {kind}>"
+        return Cell(self.w.alloca(full, 1, 64), width)
+
+    def write_cell(self, store: Store, cell: Cell, value: Value) -> None:
+        """Set a running value."""
+        raw = ops.to_memory(self.w, value, "bool") if store.buffer.dtype == "bool" else value
+        self.w.line(f"store {raw.typed}, ptr {cell.pointer.text}, align 4")
+
+    def read_cell(self, store: Store, cell: Cell) -> Value:
+        """Get a running value."""
+        kind = "i8" if store.buffer.dtype == "bool" else ops.REGISTER[store.buffer.dtype]
+        full = kind if cell.width == 1 else f"<{cell.width} x {kind}>"
+        raw = self.w.here(f"load {full}, ptr {cell.pointer.text}, align 4", kind, cell.width)
+        return ops.from_memory(self.w, raw, "bool") if store.buffer.dtype == "bool" else raw
+
+    def add_to_cell(self, store: Store, cell: Cell, value: Value) -> None:
+        """Combine a scalar with a running value."""
+        if store.combine is not None:
+            self.write_cell(
+                store, cell, ops.combine(self.w, store.combine, store.buffer.dtype, self.read_cell(store, cell), value)
+            )
+
+    def across(self, how: Combine, dtype: str, value: Value) -> Value:
+        """Reduce the active lanes of ``value``."""
+        if self.lane is not None and self.lane.mask is not None:
+            value = ops.choose(self.w, self.lane.mask, value, self.w.splat(_neutral(how, dtype), value.width))
+        return ops.horizontal(self.w, how, dtype, value)
+
+    def store_lanes(self, place: Place, how: Combine, value: Value) -> None:
+        """Reduce the active lanes of ``value`` into one element."""
+        single = self.across(how, place.buffer.dtype, value)
+        lane = self.lane
+        guarded = lane is not None and lane.guarded
+        with self.in_lane(None):
+            if guarded and lane is not None and lane.mask is not None:
+                some = ops.horizontal(self.w, Combine.OR, "bool", lane.mask)
+                self.branches(some, lambda: self._add_to(place, how, single), None)
+            else:
+                self._add_to(place, how, single)
+
+    def _add_to(self, place: Place, how: Combine, value: Value) -> None:
+        self.store(place, ops.combine(self.w, how, place.buffer.dtype, self.load(place), value))
+
+    def branches(self, cond: Value, then: Callable[[], None], other: Callable[[], None] | None) -> None:
+        """Write ``if cond: then() else: other()``."""
+        yes, after = self.w.label("then"), self.w.label("after")
+        no = after if other is None else self.w.label("else")
+        with self.w.slot():
+            self.w.line(f"br i1 {cond.text}, label %{yes}, label %{no}")
+            with self.w.branch(yes, after):
+                then()
+            if other is not None:
+                with self.w.branch(no, after):
+                    other()
+        self.w.start(after)
+
+    # ---- loops
+
+    def vector_loop(self, stmt: For) -> None:
+        """Write a vector loop, or a plain one where lanes are not possible."""
+        extent = self.eval(stmt.extent)
+        if extent.number is not None and extent.number <= 0:
+            return
+        if not LaneCheck(stmt).fits(stmt.body) or extent.number == 1:
+            self.serial_loop(stmt)
+            return
+        unknown = self._unknown_broadcasts(stmt)
+        if unknown:
+            self._versions(stmt, unknown[0])
+            return
+        width = max(self.target.vector_bytes // element_bytes(stmt.body), 2)
+        if extent.number is not None and not self._loops(stmt, extent.number, width):
+            self._pieces(stmt, extent.number, width)
+        else:
+            self._strips(stmt, extent, width)
+
+    def _unknown_broadcasts(self, stmt: For) -> Sequence[DimLike]:
+        """Return the symbolic broadcast extents to make versions for: 1, or not 1."""
+        found: dict[DimLike, None] = {}
+        for node in lane_broadcasts(stmt):
+            if self.dim_linear(node.extent).number is None:
+                found.setdefault(node.extent)
+        undecided = [d for d in found if self.fixed_one(d) is None]
+        decided = len(found) - len(undecided)
+        return undecided if decided < MAX_VERSIONS else ()
+
+    def _versions(self, stmt: For, extent: DimLike) -> None:
+        single = ops.binary(self.w, BinOp.EQ, "int64", self.dim(extent), int_value(1))
+
+        def version(one: bool) -> None:
+            self.ones[extent] = one
+            self.epoch += 1
+            self.vector_loop(stmt)
+            self.epoch += 1
+            del self.ones[extent]
+
+        self.branches(single, lambda: version(True), lambda: version(False))
+
+    def _loops(self, stmt: For, extent: int, width: int) -> bool:
+        """Whether a constant extent is long enough for a loop (never for register buffers: their indices are constant)."""
+        buffers = [s.buffer for s in reads_of(stmt.body)] + list(stored_in(stmt.body))
+        return extent > UNROLL_LIMIT * width and not any(b.scope is Scope.REGISTER for b in buffers)
+
+    def _pieces(self, stmt: For, extent: int, width: int) -> None:
+        """Write a short constant extent as straight-line vectors."""
+        if extent <= 0:
+            return
+        step = extent if extent <= WIDE * width and (extent % width == 0 or extent < width) else width
+        for start in range(0, extent, step):
+            self._piece(stmt, int_value(start), min(step, extent - start), 0)
+
+    def _piece(self, stmt: For, base: Value, width: int, offset: int, mask: Value | None = None) -> None:
+        if width == 1:
+            with self.bind(stmt.var, Bound(base, offset)):
+                self.emit(stmt.body)
+            return
+        private = set() if self.lane is None else self.lane.private
+        with self.bind(stmt.var, Bound(base, offset, lane=True)), self.in_lane(Lane(width, mask, private=private)):
+            self.emit(stmt.body)
+
+    def _strips(self, stmt: For, extent: Value, width: int) -> None:
+        """Write full vectors in a loop, a few at a time where the body is small, then the rest."""
+        copies = self._copies_of(stmt)
+        stored = self.stored(stmt.body)
+        with self._lane_cells(stmt, width, copies) as use:
+            middle = self.rounded_down(extent, width * copies)
+            with self.w.loop(int_value(0), middle, width * copies, stored) as i:
+                for u in range(copies):
+                    use(u)
+                    self._piece(stmt, i, width, u * width)
+            use(0)
+            masks = self.masks_fit(stmt)
+            if copies > 1 and not (masks and self.target.has_masked):
+                end = self.rounded_down(extent, width)
+                self._more_strips(stmt, middle, end, width)
+                middle = end
+            if masks:
+                self._masked_tail(stmt, middle, extent, width)
+        if not masks:
+            self._plain_tail(stmt, middle, extent)
+
+    def _more_strips(self, stmt: For, low: Value, high: Value, width: int) -> None:
+        if low.text == high.text:
+            return
+        with self.w.loop(low, high, width, self.stored(stmt.body)) as i:
+            self._piece(stmt, i, width, 0)
+
+    def _masked_tail(self, stmt: For, low: Value, high: Value, width: int) -> None:
+        """Write what is left as vectors with a mask: at most one, or a few where masks cost nothing."""
+        if low.text == high.text:
+            return
+        stored = self.stored(stmt.body)
+        with self.w.loop(low, high, width, stored) as i:
+            left = ops.binary(self.w, BinOp.MIN, "int64", ops.op(self.w, "sub nsw", high, i), int_value(width))
+            kind = "i32" if width <= 16 else "i8"
+            narrow = ops.convert(self.w, "trunc", left, kind)
+            mask = ops.compare(self.w, "icmp ult", lin.iota(width, kind=kind), self.w.splat(narrow, width))
+            self._piece(stmt, i, width, 0, mask)
+
+    def _plain_tail(self, stmt: For, low: Value, high: Value) -> None:
+        if low.text != high.text:
+            self.serial_range(stmt, low, high, 1)
+
+    def rounded_down(self, value: Value, step: int) -> Value:
+        """Return the largest multiple of ``step`` that is not above ``value`` (not negative)."""
+        if value.number is not None:
+            return int_value(value.number - value.number % step)
+        if step & (step - 1) == 0:
+            return self.w.pure(f"and i64 {value.text}, {-step}", "i64", 1, (value,), nonneg=True)
+        rest = self.w.pure(f"urem i64 {value.text}, {step}", "i64", 1, (value,), nonneg=True)
+        return self.w.pure(f"sub nsw i64 {value.text}, {rest.text}", "i64", 1, (value, rest), nonneg=True)
+
+    def masks_fit(self, stmt: For) -> bool:
+        """Whether the target's masked loads and stores serve all of a loop's accesses."""
+        if self.target.has_masked:
+            return True
+        if self.target.vector_bytes < 32:
+            return False
+        from_memory = {r.buffer.dtype for r in reads_of(stmt.body)} | {b.dtype for b in stored_in(stmt.body)}
+        return all(ops.MEMORY[d] in ("float", "double", "i32", "i64") for d in from_memory)
+
+    def _copies_of(self, stmt: For) -> int:
+        if has_inner_loop(stmt.body):
+            return 1
+        cost = body_cost(stmt.body)
+        if cost <= 12:
+            return 4
+        return 2 if cost <= 60 else 1
+
+    @contextmanager
+    def _lane_cells(self, stmt: For, width: int, copies: int) -> Iterator[Callable[[int], None]]:
+        """Give the loop's reductions over lanes slots of their own, one per copy; afterwards reduce and store them."""
+        slots: list[tuple[Store, Place | Cell, list[Cell]]] = []
+        for store in invariant_stores(stmt):
+            if store.combine is None:
+                continue
+            place = self.cells.get(id(store)) or self.place(store.buffer, store.indices)
+            cells = [self.new_cell(store, width) for _ in range(copies)]
+            for cell in cells:
+                self.write_cell(store, cell, self.w.splat(_neutral(store.combine, store.buffer.dtype), width))
+            slots.append((store, place, cells))
+
+        def use(copy: int) -> None:
+            for store, _, cells in slots:
+                self.cells[id(store)] = cells[copy]
+
+        yield use
+        for store, place, cells in slots:
+            del self.cells[id(store)]
+            if store.combine is None:
+                continue
+            parts = [self.read_cell(store, cell) for cell in cells]
+            while len(parts) > 1:
+                half = (len(parts) + 1) // 2
+                parts = [
+                    ops.combine(self.w, store.combine, store.buffer.dtype, parts[i], parts[i + half])
+                    if i + half < len(parts)
+                    else parts[i]
+                    for i in range(half)
+                ]
+            single = ops.horizontal(self.w, store.combine, store.buffer.dtype, parts[0])
+            if isinstance(place, Cell):
+                self.cells[id(store)] = place
+                self.add_to_cell(store, place, single)
+            else:
+                self._add_to(place, store.combine, single)
+
+
+def _neutral(how: Combine, dtype: str) -> Value:
+    node = identity(how, dtype)
+    if dtype == "bool":
+        node = Const(how in (Combine.AND, Combine.PROD, Combine.MIN), "bool")
+    return ops.constant(node)
+
+
+__all__ = ["Vectors", "register_bytes"]

@@ -1,0 +1,275 @@
+"""Converters of elementwise operators and reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+
+from relaxir.frontends.onnx.node import Node, Result
+from relaxir.frontends.onnx.tensors import element_type
+from relaxir.frontends.onnx.values import Value
+from relaxir.support.dtypes import info
+
+Converter = Callable[[Node], Result]
+
+
+def unary(name: str) -> Converter:
+    """An operator of one tensor without attributes."""
+    return lambda n: n.emit(name, n.input(0))
+
+
+def binary(name: str) -> Converter:
+    """An operator of two tensors without attributes."""
+    return lambda n: n.emit(name, n.input(0), n.input(1))
+
+
+def with_alpha(name: str, **defaults: float) -> Converter:
+    """An operator of one tensor with float attributes of the same names."""
+    return lambda n: n.emit(name, n.input(0), **{k: n.attr(k, v) for k, v in defaults.items()})
+
+
+def variadic(name: str) -> Converter:
+    """A binary operator applied from left to right."""
+
+    def convert(n: Node) -> Result:
+        result = n.input(0)
+        for index in range(1, len(n.inputs)):
+            result = n.emit(name, result, n.input(index))
+        return result
+
+    return convert
+
+
+def mean_of(n: Node) -> Result:
+    """Mean of several tensors."""
+    total = variadic("add")(n)
+    assert isinstance(total, Value)
+    return n.emit("divide", total, float(len(n.inputs)))
+
+
+def div(n: Node) -> Result:
+    """Integers truncate."""
+    integer = info(n.type(0).dtype).is_integer
+    return n.emit("trunc_divide" if integer else "divide", n.input(0), n.input(1))
+
+
+def mod(n: Node) -> Result:
+    """``fmod`` keeps the dividend's sign."""
+    return n.emit("trunc_mod" if n.attr("fmod", 0) else "floor_mod", n.input(0), n.input(1))
+
+
+def power(n: Node) -> Result:
+    """The result has the base's dtype."""
+    base, exponent = n.input(0), n.input(1)
+    if base.type.dtype == exponent.type.dtype:
+        return n.emit("power", base, exponent)
+    if info(base.type.dtype).is_integer and info(exponent.type.dtype).is_float:
+        wide = n.emit("power", n.emit("astype", base, dtype=exponent.type.dtype), exponent)
+        return n.emit("astype", wide, dtype=base.type.dtype)
+    return n.emit("power", base, n.emit("astype", exponent, dtype=base.type.dtype))
+
+
+def shift(n: Node) -> Result:
+    """Bit shift by direction."""
+    return n.emit("left_shift" if n.attr("direction", "") == "LEFT" else "right_shift", n.input(0), n.input(1))
+
+
+def cast(n: Node) -> Result:
+    """To the dtype of the attribute ``to``."""
+    return n.emit("astype", n.input(0), dtype=element_type(n.attr("to", 0), "attribute `to`"))
+
+
+def cast_like(n: Node) -> Result:
+    """To the second input's dtype."""
+    return n.emit("astype", n.input(0), dtype=n.type(1).dtype)
+
+
+def clip(n: Node) -> Result:
+    """Bounds are attributes until opset 10, inputs after."""
+    if n.opset < 11:
+        low, high = n.attr("min", -3.4028234663852886e38), n.attr("max", 3.4028234663852886e38)
+        return n.emit("clip", n.input(0), min=low, max=high)
+    x, low_value, high_value = n.input(0), n.optional(1), n.optional(2)
+    if low_value is None and high_value is None:
+        return x
+    if low_value is not None and high_value is not None:
+        return n.emit("clip", x, low_value, high_value)
+    if low_value is not None:
+        return n.emit("maximum", x, low_value)
+    assert high_value is not None
+    return n.emit("minimum", x, high_value)
+
+
+def gelu(n: Node) -> Result:
+    """Exact or by tanh."""
+    return n.emit("gelu", n.input(0), approximate=n.attr("approximate", "none"))
+
+
+def is_inf(n: Node) -> Result:
+    """Either sign may be left out."""
+    flags = {k: bool(n.attr(k, 1)) for k in ("detect_negative", "detect_positive")}
+    return n.emit("isinf", n.input(0), **flags)
+
+
+def where(n: Node) -> Result:
+    """Choice by a mask."""
+    return n.emit("where", n.input(0), n.input(1), n.input(2))
+
+
+def identity(n: Node) -> Result:
+    """The input."""
+    return n.input(0)
+
+
+def dropout(n: Node) -> Result:
+    """At inference: the input, and a mask of all true."""
+    if n.opset >= 12 and n.given(2) and bool(n.constant(2, "training_mode")):
+        n.unsupported("training mode")
+    x = n.input(0)
+    mask_dtype = "bool" if n.opset >= 10 else x.type.dtype
+    return x, n.emit("full", n.scalar(True, mask_dtype), shape=x.type.shape) if len(n.proto.output) > 1 else None
+
+
+def reduction(name: str, axes_input: int) -> Converter:
+    """A reduction; axes are an attribute before opset ``axes_input``, an input from it on."""
+
+    def convert(n: Node) -> Result:
+        x = n.input(0)
+        keepdims = bool(n.attr("keepdims", 1))
+        if n.opset >= axes_input:
+            axes = reduce_axes(n)
+        else:
+            axes = n.ints("axes")
+        if not axes:
+            if axes is not None and n.attr("noop_with_empty_axes", 0):
+                return n.emit(name, n.emit("expand_dims", x, axes=(0,)), axes=(0,)) if name not in PLAIN_REDUCTIONS else x
+            axes = None
+        return n.emit(name, x, axes=axes, keepdims=keepdims)
+
+    return convert
+
+
+PLAIN_REDUCTIONS = frozenset({"sum", "mean", "max", "min", "prod"})
+
+
+def reduce_axes(n: Node) -> tuple[int, ...] | None:
+    """Axes of a reduction given by an input; none given: an empty list if that means no reduction, else None."""
+    if not n.given(1):
+        return () if n.attr("noop_with_empty_axes", 0) else None
+    axes = n.constant(1, "axes")
+    return tuple(int(a) for a in axes.reshape(-1)) or (() if n.attr("noop_with_empty_axes", 0) else None)
+
+
+def arg_reduction(name: str) -> Converter:
+    """Position of the largest or smallest element."""
+
+    def convert(n: Node) -> Result:
+        attrs = {
+            "axis": n.attr("axis", 0),
+            "keepdims": bool(n.attr("keepdims", 1)),
+            "select_last_index": bool(n.attr("select_last_index", 0)),
+        }
+        return n.emit(name, n.input(0), **attrs)
+
+    return convert
+
+
+def scan(name: str) -> Converter:
+    """Running sum or product."""
+
+    def convert(n: Node) -> Result:
+        axis = int(n.constant(1, "axis").reshape(()))
+        flags = {k: bool(n.attr(k, 0)) for k in ("exclusive", "reverse")}
+        return n.emit(name, n.input(0), axis=axis, **flags)
+
+    return convert
+
+
+def softmax(name: str) -> Converter:
+    """Before opset 13 all axes from ``axis`` on count as one."""
+
+    def convert(n: Node) -> Result:
+        x = n.input(0)
+        if n.opset >= 13:
+            return n.emit(name, x, axis=n.attr("axis", -1))
+        axis = n.axis(n.attr("axis", 1), x.type.rank)
+        shape = x.type.shape
+        flat = n.emit("reshape", x, shape=(product_of(shape[:axis]), product_of(shape[axis:])))
+        return n.emit("reshape", n.emit(name, flat, axis=1), shape=shape)
+
+    return convert
+
+
+UNARY: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
+        "BitwiseNot": "bitwise_not", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor",
+        "HardSwish": "hard_swish", "IsNaN": "isnan", "Log": "log", "Mish": "mish", "Neg": "negative", "Not": "logical_not",
+        "Reciprocal": "reciprocal", "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin",
+        "Sinh": "sinh", "Softplus": "softplus", "Softsign": "softsign", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
+    }
+)  # fmt: skip
+BINARY: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "Add": "add", "And": "logical_and", "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor",
+        "Equal": "equal", "Greater": "greater", "GreaterOrEqual": "greater_equal", "Less": "less", "LessOrEqual": "less_equal",
+        "MatMul": "matmul", "Mul": "multiply", "Or": "logical_or", "PRelu": "prelu", "Sub": "subtract", "Xor": "logical_xor",
+    }
+)  # fmt: skip
+REDUCTIONS: Final[tuple[tuple[str, str, int], ...]] = (
+    ("ReduceSum", "sum", 13), ("ReduceMean", "mean", 18), ("ReduceMax", "max", 18), ("ReduceMin", "min", 18),
+    ("ReduceProd", "prod", 18), ("ReduceL1", "l1_norm", 18), ("ReduceL2", "l2_norm", 18),
+    ("ReduceLogSum", "log_sum", 18), ("ReduceLogSumExp", "logsumexp", 18), ("ReduceSumSquare", "sum_square", 18),
+)  # fmt: skip
+
+
+def product_of(shape: tuple[object, ...]) -> object:
+    """Product of dims."""
+    result: object = 1
+    for d in shape:
+        result = result * d  # type: ignore[operator]  # dims multiply
+    return result
+
+
+MATH: Final[Mapping[str, Converter]] = MappingProxyType(
+    {
+        **{k: unary(v) for k, v in UNARY.items()},
+        **{k: binary(v) for k, v in BINARY.items()},
+        **{k: reduction(v, opset) for k, v, opset in REDUCTIONS},
+        "ArgMax": arg_reduction("argmax"),
+        "ArgMin": arg_reduction("argmin"),
+        "BitShift": shift,
+        "Cast": cast,
+        "CastLike": cast_like,
+        "Celu": with_alpha("celu", alpha=1.0),
+        "Clip": clip,
+        "CumProd": scan("cumprod"),
+        "CumSum": scan("cumsum"),
+        "Div": div,
+        "Dropout": dropout,
+        "Elu": with_alpha("elu", alpha=1.0),
+        "Gelu": gelu,
+        "HardSigmoid": with_alpha("hard_sigmoid", alpha=0.2, beta=0.5),
+        "Hardmax": softmax("hardmax"),
+        "Identity": identity,
+        "IsInf": is_inf,
+        "LeakyRelu": with_alpha("leaky_relu", alpha=0.01),
+        "LogSoftmax": softmax("log_softmax"),
+        "Max": variadic("maximum"),
+        "Mean": mean_of,
+        "Min": variadic("minimum"),
+        "Mod": mod,
+        "Pow": power,
+        "Selu": with_alpha("selu", alpha=1.67326319217681884765625, gamma=1.05070102214813232421875),
+        "Shrink": with_alpha("shrink", bias=0.0, lambd=0.5),
+        "Softmax": softmax("softmax"),
+        "Sum": variadic("add"),
+        "Swish": with_alpha("silu", alpha=1.0),
+        "ThresholdedRelu": with_alpha("thresholded_relu", alpha=1.0),
+        "Where": where,
+    }
+)
+"""Elementwise operators and reductions by ONNX name."""
+

@@ -1,0 +1,247 @@
+"""From an ONNX graph to a module: inputs become parameters, nodes become operators, all problems are reported at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from onnx import GraphProto, NodeProto, ValueInfoProto
+
+from relaxir.frontends.onnx.expand import function_nodes
+from relaxir.frontends.onnx.load import Source, describe, subgraphs
+from relaxir.frontends.onnx.node import Node
+from relaxir.frontends.onnx.table import CONVERTERS
+from relaxir.frontends.onnx.tensors import TensorReader, element_type
+from relaxir.frontends.onnx.values import Value
+from relaxir.ir.builder import BlockBuilder
+from relaxir.ir.expr import Constant, Expr, TupleExpr, Var
+from relaxir.ir.module import IRModule
+from relaxir.ir.types import TensorType
+from relaxir.support.errors import InferError, LoadError, RelaxirError, UnsupportedError
+from relaxir.sym import Dim, DimLike, SymError, dim, fresh
+
+MAX_SHOWN = 40
+"""Problems listed in one report; the rest is counted."""
+SUPPORTED_OPSETS = range(7, 30)
+
+
+class Importer:
+    """Imports one model."""
+
+    def __init__(self, source: Source, dims: Mapping[str, DimLike]) -> None:
+        self.source = source
+        self.overrides = dict(dims)
+        self.used: set[str] = set()
+        self.bb = BlockBuilder()
+        self.reader = TensorReader(source.folder)
+        self.opset = source.opsets.get("", 1)
+        self.scopes: list[dict[str, Value]] = [{}]
+        self.problems: list[RelaxirError] = []
+        self.symbols: dict[str, Dim] = {}
+
+    # ---- the model -------------------------------------------------------------------------------------------------
+
+    def run(self) -> IRModule:
+        """The module with the function ``main``.
+
+        Raises:
+            LoadError, InferError: a malformed model.
+            UnsupportedError: every node that cannot be imported.
+        """
+        graph = self.source.model.graph
+        if self.opset not in SUPPORTED_OPSETS:
+            raise UnsupportedError(f"opset {self.opset} of `{self.source.name}`", code="import-unsupported")
+        self.problems.extend(unknown_nodes(graph, self.opset))
+        stored = {t.name: t for t in graph.initializer}
+        params = [Var(i.name, self.input_type(i)) for i in graph.input if i.name not in stored]
+        self.check_overrides(graph)
+        names = tuple(o.name for o in graph.output)
+        with self.bb.function("main", params, attrs={"output_names": names, "source": self.source.name}):
+            self.scopes[0].update({p.name: Value.of(p) for p in params})
+            results = self.body(graph)
+            if self.problems:
+                raise report(self.problems, self.source.name)
+            outputs = [r.materialize(self.bb) for r in results]
+            self.bb.emit_func_output(outputs[0] if len(outputs) == 1 else TupleExpr(tuple(outputs)))
+        return self.bb.get()
+
+    def body(self, graph: GraphProto) -> list[Value]:
+        """Nodes of a graph in the present scope; its results."""
+        scope = self.scopes[-1]
+        for tensor in graph.initializer:
+            array, dtype = self.reader.array(tensor)
+            scope[tensor.name] = Value.of(Constant(array, TensorType(array.shape, dtype)))
+        if graph.sparse_initializer:
+            raise UnsupportedError(f"`{self.source.name}` has sparse initializers", code="import-unsupported")
+        for proto in graph.node:
+            self.node(proto)
+        if self.problems:
+            return []
+        return [self.lookup(o.name) for o in graph.output]
+
+    def node(self, proto: NodeProto) -> None:
+        """Import a node; a problem is noted, and what depends on it is skipped."""
+        try:
+            inputs = [self.lookup(n) if n else None for n in proto.input]
+        except KeyError:
+            return  # an input failed: one report is enough
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        converter = CONVERTERS.get((domain, proto.op_type))
+        try:
+            if converter is None:
+                self.expanded(proto, inputs)
+                return
+            node = Node(proto, inputs, self, self.source.opsets.get(domain, self.opset), self.source.name)
+            result = converter(node)
+        except (InferError, UnsupportedError, LoadError) as error:
+            self.problems.append(named(error, proto))
+            return
+        except SymError as error:
+            self.problems.append(LoadError(f"{describe(proto)}: {error}"))
+            return
+        values = result if isinstance(result, tuple) else (result,)
+        for name, value in zip(proto.output, values, strict=False):
+            if name and value is not None:
+                self.scopes[-1][name] = value
+
+    def expanded(self, proto: NodeProto, inputs: Sequence[Value | None]) -> None:
+        """Import a node through its definition by simpler operators, if the standard has one."""
+        types = [None if v is None else v.type for v in inputs]
+        nodes = function_nodes(proto, types, self.opset)
+        if nodes is None:
+            return  # listed by `unknown_nodes`
+        self.scopes.append(dict(zip((f"{i}" for i in proto.input), inputs, strict=True)))  # type: ignore[arg-type]  # omitted ones are never read
+        for inner in nodes:
+            self.node(inner)
+        made = self.scopes.pop()
+        for name in proto.output:
+            if name and name in made:
+                self.scopes[-1][name] = made[name]
+
+    def lookup(self, name: str) -> Value:
+        """A value by name, inner scopes first."""
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return scope[name]
+        raise KeyError(name)
+
+    # ---- inputs ----------------------------------------------------------------------------------------------------
+
+    def input_type(self, info: ValueInfoProto) -> TensorType:
+        """Type of a graph input; dynamic dimensions become symbols."""
+        if not info.type.HasField("tensor_type"):
+            raise UnsupportedError(f"input `{info.name}` is not a tensor", code="import-unsupported")
+        tensor = info.type.tensor_type
+        dtype = element_type(tensor.elem_type, f"input `{info.name}`")
+        if not tensor.HasField("shape"):
+            raise UnsupportedError(f"input `{info.name}` has no rank", code="import-unsupported")
+        shape: list[DimLike] = []
+        for axis, d in enumerate(tensor.shape.dim):
+            if d.HasField("dim_value") and d.dim_value >= 0:
+                shape.append(self.overridden(f"{info.name}:{axis}", int(d.dim_value)))
+            else:
+                shape.append(self.symbol(d.dim_param, info.name, axis))
+        return TensorType(tuple(shape), dtype)
+
+    def overridden(self, key: str, default: DimLike) -> DimLike:
+        """The caller's dimension for a key, or the model's own."""
+        if key in self.overrides:
+            self.used.add(key)
+            return self.overrides[key]
+        return default
+
+    def symbol(self, param: str, name: str, axis: int) -> DimLike:
+        """A symbol for a dynamic dimension: one per name; unnamed ones (``?``, ``-1``, expressions) are all different."""
+        place = f"{name}:{axis}"
+        if place in self.overrides:
+            return self.overridden(place, 0)
+        if param in self.overrides:
+            return self.overridden(param, 0)
+        if param and re.fullmatch(r"[^\W\d]\w*", param):
+            if param not in self.symbols:
+                self.symbols[param] = self.new_symbol(param)
+            return self.symbols[param]
+        if param and not param.lstrip("-").isdecimal() and param not in ("?", ""):
+            cleaned = re.sub(r"\W+", "_", param).strip("_")
+            key = f"={param}"
+            if cleaned and key not in self.symbols:
+                self.symbols[key] = self.new_symbol(cleaned if not cleaned[0].isdigit() else f"d_{cleaned}")
+            if cleaned:
+                return self.symbols[key]
+        stem = re.sub(r"\W+", "_", name).strip("_") or "x"
+        new = self.new_symbol(f"{stem if not stem[0].isdigit() else 'x' + stem}_{axis}")
+        self.symbols[place] = new
+        return new
+
+    def new_symbol(self, stem: str) -> Dim:
+        """A symbol whose name collides with no other, nor with the caller's."""
+        taken = {s.name for s in self.symbols.values()} | {d.name for d in self.overrides.values() if isinstance(d, Dim)}
+        try:
+            return dim(stem) if stem not in taken else fresh(stem, taken)
+        except SymError:
+            return fresh("d", taken)
+
+    def check_overrides(self, graph: GraphProto) -> None:
+        """Every name in ``dims`` must exist."""
+        unused = sorted(set(self.overrides) - self.used)
+        if unused:
+            known = [d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim if d.dim_param]
+            places = [f"{i.name}:{n}" for i in graph.input for n in range(len(i.type.tensor_type.shape.dim))]
+            shown = ", ".join(dict.fromkeys((*known, *places)))
+            raise LoadError(f"dims: the model has no dimension `{unused[0]}`", help=f"it has {shown}")
+
+    # ---- subgraphs -------------------------------------------------------------------------------------------------
+
+    def run_graph(self, graph: GraphProto, inputs: Sequence[Value]) -> list[Value]:
+        """Import a subgraph in place, with its own names."""
+        self.scopes.append(dict(zip((i.name for i in graph.input), inputs, strict=False)))
+        try:
+            return self.body(graph)
+        finally:
+            self.scopes.pop()
+
+    def run_branches(self, cond: Value, then: GraphProto, other: GraphProto, node: Node) -> tuple[Value, ...]:
+        """An If on a run-time condition."""
+
+        def branch(graph: GraphProto) -> Expr:
+            results = self.run_graph(graph, ())
+            if self.problems:
+                raise report(self.problems, self.source.name)
+            return TupleExpr(tuple(r.materialize(self.bb) for r in results))
+
+        test = cond if cond.type.rank == 0 else node.emit("reshape", cond, shape=())
+        var = self.bb.if_then_else(test.materialize(self.bb), lambda: branch(then), lambda: branch(other))
+        wrapped = node.wrap(var)
+        return wrapped if isinstance(wrapped, tuple) else (wrapped,)
+
+
+def named(error: RelaxirError, proto: NodeProto) -> RelaxirError:
+    """The error with the node's name in its message."""
+    if describe(proto) not in error.message:
+        error.message = f"{describe(proto)}: {error.message}"
+    return error
+
+
+def unknown_nodes(graph: GraphProto, opset: int) -> list[RelaxirError]:
+    """An error for each node, in subgraphs too, that has neither a converter nor a definition by simpler operators."""
+    found: list[RelaxirError] = []
+    for node in graph.node:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if (domain, node.op_type) not in CONVERTERS and function_nodes(node, None, opset) is None:
+            found.append(UnsupportedError(f"{describe(node)}: the operator is not supported", code="import-unsupported"))
+        for sub in subgraphs(node):
+            found.extend(unknown_nodes(sub, opset))
+    return found
+
+
+def report(problems: Sequence[RelaxirError], model: str) -> RelaxirError:
+    """All problems as one error; malformed nodes weigh more than unsupported ones."""
+    broken = [p for p in problems if not isinstance(p, UnsupportedError)]
+    if len(problems) == 1:
+        return problems[0]
+    shown = tuple(p.message for p in problems[:MAX_SHOWN])
+    rest = len(problems) - len(shown)
+    notes = (*shown, f"... and {rest} more") if rest else shown
+    if broken:
+        return type(broken[0])(f"`{model}` has {len(problems)} problems, first: {broken[0].message}", notes=notes)
+    return UnsupportedError(f"`{model}` has {len(problems)} nodes that cannot be imported", code="import-unsupported", notes=notes)

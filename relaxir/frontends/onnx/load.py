@@ -1,0 +1,115 @@
+"""Reading a model: from a path, bytes or a ModelProto, with its structure checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+from onnx import GraphProto, ModelProto, NodeProto
+from onnx.inliner import inline_local_functions
+
+from relaxir.support.errors import LoadError
+
+MAX_DEPTH = 64
+"""Nesting of subgraphs beyond which a file is refused."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model and where it came from."""
+
+    model: ModelProto
+    name: str
+    folder: Path | None
+
+    @property
+    def opsets(self) -> dict[str, int]:
+        """Opset by domain; the default domain is ''."""
+        return {("" if o.domain == "ai.onnx" else o.domain): o.version for o in self.model.opset_import}
+
+
+def read_model(model: object) -> Source:
+    """The model with local functions expanded.
+
+    Raises:
+        LoadError: no such file, not ONNX, or a graph whose structure is broken.
+    """
+    source = _read(model)
+    if not source.model.HasField("graph") or not source.model.opset_import:
+        raise LoadError(f"`{source.name}` is not an ONNX model: it has no graph or no opset")
+    if source.model.functions:
+        try:
+            expanded = inline_local_functions(source.model)
+        except (RuntimeError, ValueError) as error:
+            raise LoadError(f"`{source.name}`: its functions cannot be expanded: {error}") from error
+        source = Source(expanded, source.name, source.folder)
+    check_graph(source.model.graph, frozenset(), 0)
+    return source
+
+
+def _read(model: object) -> Source:
+    if isinstance(model, ModelProto):
+        return Source(model, model.graph.name or "model", None)
+    if isinstance(model, bytes | bytearray | memoryview):
+        return Source(_decode(bytes(model), "model"), "model", None)
+    if not isinstance(model, str | Path):
+        raise LoadError(f"expected a path, bytes or a ModelProto, got {type(model).__name__}", code="load-path")
+    path = Path(model)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise LoadError(f"cannot read `{path}`: {error.strerror or error}", code="load-path") from error
+    return Source(_decode(data, path.name), path.name, path.parent)
+
+
+def _decode(data: bytes, name: str) -> ModelProto:
+    model = ModelProto()
+    try:
+        model.ParseFromString(data)
+    except (DecodeError, RuntimeError, ValueError) as error:
+        raise LoadError(f"`{name}` is not an ONNX file: {error}", help="was the download complete?") from error
+    return model
+
+
+def check_graph(graph: GraphProto, outer: frozenset[str], depth: int) -> None:
+    """Names defined once and before their use, in all subgraphs.
+
+    Raises:
+        LoadError: naming the node and the tensor.
+    """
+    if depth > MAX_DEPTH:
+        raise LoadError(f"subgraphs are nested more than {MAX_DEPTH} deep")
+    defined = set(outer)
+    own: set[str] = set()
+    for name in [*(i.name for i in graph.input), *(t.name for t in graph.initializer)]:
+        own.add(name)
+    defined |= own
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in defined:
+                raise LoadError(f"{describe(node)} reads `{name}`, which nothing before it defines", help="is the graph sorted?")
+        for sub in subgraphs(node):
+            check_graph(sub, frozenset(defined), depth + 1)
+        for name in node.output:
+            if name and name in own:
+                raise LoadError(f"{describe(node)} defines `{name}` a second time")
+            if name:
+                own.add(name)
+                defined.add(name)
+    for output in graph.output:
+        if output.name not in defined:
+            raise LoadError(f"graph output `{output.name}` is defined by nothing")
+
+
+def subgraphs(node: NodeProto) -> Sequence[GraphProto]:
+    """Graphs in a node's attributes."""
+    return [a.g for a in node.attribute if a.HasField("g")] + [g for a in node.attribute for g in a.graphs]
+
+
+def describe(node: NodeProto) -> str:
+    """A node in words: ``node `/mlp/Add` (Add)``."""
+    label = node.name or next((o for o in node.output if o), "?")
+    domain = f"{node.domain}::" if node.domain not in ("", "ai.onnx") else ""
+    return f"node `{label}` ({domain}{node.op_type})"

@@ -1,0 +1,308 @@
+"""What a converter sees of a node: typed attributes, inputs, and ways to emit operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, Protocol, TypeVar
+
+import numpy as np
+from onnx import AttributeProto, GraphProto, NodeProto
+
+from relaxir.frontends.onnx.load import describe
+from relaxir.frontends.onnx.tensors import TensorReader
+from relaxir.frontends.onnx.values import Value
+from relaxir.ir.builder import BlockBuilder
+from relaxir.ir.expr import Array, Constant, Expr, ShapeExpr
+from relaxir.ir.op import InferCtx, is_symbolic
+from relaxir.ir.types import ShapeType, TensorType, TupleType
+from relaxir.ops import TABLE
+from relaxir.ops.namespace import make_call
+from relaxir.ops.symbolic import dims_of, evaluate_symbolic
+from relaxir.support.dtypes import info
+from relaxir.support.errors import LoadError, UnsupportedError
+from relaxir.support.spans import Span
+from relaxir.sym import Dim, DimLike, Facts, free_dims, fresh
+
+T = TypeVar("T")
+Operand = Value | int | float | bool
+Result = Value | tuple[Value | None, ...]
+
+
+class Host(Protocol):
+    """The importer, as far as converters need it."""
+
+    bb: BlockBuilder
+    reader: TensorReader
+
+    def run_graph(self, graph: GraphProto, inputs: Sequence[Value]) -> list[Value]:
+        """Import a subgraph in place."""
+
+    def run_branches(self, cond: Value, then: GraphProto, other: GraphProto, node: Node) -> tuple[Value, ...]:
+        """Import an If whose condition is known only at run time."""
+
+
+class Node:
+    """One node with its inputs resolved."""
+
+    def __init__(self, proto: NodeProto, inputs: Sequence[Value | None], host: Host, opset: int, file: str) -> None:
+        self.proto = proto
+        self.inputs = tuple(inputs)
+        self.host = host
+        self.bb = host.bb
+        self.opset = opset
+        self.span = Span(file, 0, note=describe(proto))
+        self._attrs: Mapping[str, AttributeProto] = {a.name: a for a in proto.attribute}
+
+    # ---- attributes ------------------------------------------------------------------------------------------------
+
+    def has(self, name: str) -> bool:
+        """Whether an attribute is given."""
+        return name in self._attrs
+
+    def attr(self, name: str, default: T) -> T:
+        """An attribute of the type of ``default`` (ints and floats as tuples).
+
+        Raises:
+            LoadError: an attribute of another type.
+        """
+        a = self._attrs.get(name)
+        if a is None:
+            return default
+        value: Any
+        if a.type == AttributeProto.INT:
+            value = int(a.i)
+        elif a.type == AttributeProto.FLOAT:
+            value = float(a.f)
+        elif a.type == AttributeProto.STRING:
+            value = a.s.decode(errors="replace")
+        elif a.type == AttributeProto.INTS:
+            value = tuple(map(int, a.ints))
+        elif a.type == AttributeProto.FLOATS:
+            value = tuple(map(float, a.floats))
+        elif a.type == AttributeProto.STRINGS:
+            value = tuple(s.decode(errors="replace") for s in a.strings)
+        else:
+            raise LoadError(f"attribute `{name}` has an unexpected type", span=self.span)
+        if isinstance(default, float) and isinstance(value, int):
+            value = float(value)
+        if default is not None and not isinstance(value, type(default)):
+            raise LoadError(f"attribute `{name}` must be {type(default).__name__}, got {value!r}", span=self.span)
+        return value  # type: ignore[no-any-return]  # checked against the default above
+
+    def ints(self, name: str) -> tuple[int, ...] | None:
+        """A list attribute, or None when it is not given."""
+        return self.attr(name, ()) if self.has(name) else None
+
+    def tensor(self, name: str) -> tuple[Array, str] | None:
+        """A tensor attribute and its dtype."""
+        a = self._attrs.get(name)
+        return None if a is None or not a.HasField("t") else self.host.reader.array(a.t)
+
+    def graph(self, name: str) -> GraphProto:
+        """A graph attribute."""
+        a = self._attrs.get(name)
+        if a is None or not a.HasField("g"):
+            raise LoadError(f"{describe(self.proto)}: attribute `{name}` with a graph is missing", span=self.span)
+        return a.g
+
+    # ---- inputs ----------------------------------------------------------------------------------------------------
+
+    def given(self, index: int) -> bool:
+        """Whether an optional input is there."""
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def input(self, index: int) -> Value:
+        """An input that must be there."""
+        value = self.inputs[index] if index < len(self.inputs) else None
+        if value is None:
+            raise LoadError(f"{describe(self.proto)}: input {index} is missing", span=self.span)
+        return value
+
+    def optional(self, index: int) -> Value | None:
+        """An input, or None."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def type(self, index: int = 0) -> TensorType:
+        """Type of an input."""
+        return self.input(index).type
+
+    def rank(self, index: int = 0) -> int:
+        """Rank of an input."""
+        return self.type(index).rank
+
+    def axis(self, axis: int, rank: int) -> int:
+        """A possibly negative axis, normalised."""
+        if not -rank <= axis < max(rank, 1):
+            self.fail(f"axis {axis} is out of range for rank {rank}")
+        return axis % rank if rank else 0
+
+    def number(self, index: int) -> Array | None:
+        """An input's elements, when they are constant."""
+        value = self.optional(index)
+        return None if value is None else value.constant
+
+    def constant(self, index: int, what: str) -> Array:
+        """An input that must be constant.
+
+        Raises:
+            UnsupportedError: it is computed at run time.
+        """
+        found = self.number(index)
+        if found is None:
+            self.unsupported(f"{what} (input {index}) is known only at run time")
+        return found
+
+    def dims(self, index: int, low: int = -(2**31), names: str = "d") -> tuple[DimLike, ...]:
+        """A vector (or scalar) input as dimensions: shape arithmetic as it is, run-time data as fresh symbols.
+
+        ``low`` is the least value an element may have; smaller ones are an error at run time.
+        """
+        value = self.input(index)
+        if value.known is not None:
+            return dims_of(value.known)
+        count = 1 if value.type.rank == 0 else value.type.shape[0]
+        if value.type.rank > 1 or not isinstance(count, int):
+            self.unsupported(f"input {index} holds sizes, but its own length is known only at run time")
+        if not info(value.type.dtype).is_integer:
+            self.unsupported(f"input {index} holds sizes computed in {value.type.dtype}")
+        wide = value if value.type.dtype == "int64" else self.emit("astype", value, dtype="int64")
+        shape = self.bb.emit(
+            make_call(
+                TABLE["tensor_to_shape"],
+                (wide.materialize(self.bb),),
+                {"min": (low,) * count, "names": (names,) * count},
+                self.span,
+            )
+        )
+        assert isinstance(shape.type, ShapeType)
+        value.known = np.array([*shape.type.dims, 0], object)[:-1].reshape(() if value.type.rank == 0 else (count,))
+        return shape.type.dims
+
+    @property
+    def facts(self) -> Facts:
+        """What is known about the symbols so far."""
+        return self.bb.facts
+
+    def ctx(self) -> InferCtx:
+        """A context for the indexing routines that raise errors about this node."""
+        return InferCtx(self.proto.op_type, self.facts, (), self.span)
+
+    # ---- emitting --------------------------------------------------------------------------------------------------
+
+    def emit(self, name: str, *operands: Operand | None, **attrs: object) -> Value:
+        """One operator with one result; integer shape arithmetic is evaluated instead of emitted."""
+        result = self.emit_any(name, operands, attrs)
+        assert isinstance(result, Value)
+        return result
+
+    def emit_tuple(self, name: str, *operands: Operand | None, **attrs: object) -> tuple[Value, ...]:
+        """One operator with several results."""
+        result = self.emit_any(name, operands, attrs)
+        assert isinstance(result, tuple)
+        return result
+
+    def emit_any(
+        self, name: str, operands: Sequence[Operand | None], attrs: Mapping[str, object]
+    ) -> Value | tuple[Value, ...]:
+        """One operator, results as they come."""
+        op = TABLE.get(name)
+        if op is None:
+            self.unsupported(f"operator `{name}` does not exist yet")
+        values = self.convert(operands)
+        if any(v is None for v in values[: len(values)]):
+            while values and values[-1] is None:
+                values = values[:-1]
+        if any(v is None for v in values):
+            self.unsupported("an omitted input before a given one")
+        items = tuple(v for v in values if v is not None)
+        attrs = {k: self.named_sizes(v) if k in SIZE_ATTRIBUTES else v for k, v in attrs.items()}
+        call = make_call(op, items, attrs, self.span)
+        folded = self.evaluate(call.op, items, call.attrs)
+        if folded is not None:
+            return folded
+        tensors = tuple(v.materialize(self.bb) for v in items)
+        var = self.bb.emit(make_call(op, tensors, attrs, self.span))
+        return self.wrap(var)
+
+    def named_sizes(self, sizes: object) -> object:
+        """Sizes computed from data get symbols of their own, so that types and messages stay short."""
+        if not isinstance(sizes, tuple) or not any(_from_data(d) for d in sizes):
+            return sizes
+        taken = [d.name for d in self.facts.dims]
+        new: list[DimLike] = []
+        for d in sizes:
+            new.append(fresh("size", taken) if _from_data(d) else d)
+            taken.extend(s.name for s in new if isinstance(s, Dim))
+        self.bb.match_cast(ShapeExpr(sizes), ShapeType(tuple(new)))
+        return tuple(new)
+
+    def wrap(self, expr: Expr) -> Value | tuple[Value, ...]:
+        """Values of an expression."""
+        if isinstance(expr.type, TupleType):
+            return tuple(Value.of(self.bb.item(expr, i)) for i in range(len(expr.type.fields)))
+        return Value.of(expr)
+
+    def convert(self, operands: Sequence[Operand | None]) -> tuple[Value | None, ...]:
+        """Python numbers take the dtype of the first tensor among the operands."""
+        dtype = next((o.type.dtype for o in operands if isinstance(o, Value)), "float32")
+        return tuple(o if isinstance(o, Value) or o is None else self.scalar(o, dtype) for o in operands)
+
+    def scalar(self, value: int | float | bool, dtype: str) -> Value:
+        """A rank-0 constant."""
+        return self.literal(np.array(value), dtype)
+
+    def literal(self, array: Array, dtype: str) -> Value:
+        """A constant."""
+        if dtype == "bfloat16":
+            wide = np.ascontiguousarray(array, np.float32).reshape(np.shape(array)).view(np.uint32)
+            data = ((wide + 0x7FFF + ((wide >> 16) & 1)) >> 16).astype(np.uint16)
+        else:
+            data = np.array(array).astype(info(dtype).numpy)
+        data.setflags(write=False)
+        return Value.of(Constant(data, TensorType(data.shape, dtype)))
+
+    def evaluate(self, op: Any, items: Sequence[Value], attrs: Any) -> Value | tuple[Value, ...] | None:
+        """The result as dims, if the operator does shape arithmetic on known values."""
+        reads_shape = op.name in ("shape_of", "size")
+        if not reads_shape and (any(v.known is None for v in items) or (not items and op.name != "dims_to_tensor")):
+            return None
+        types = tuple(v.type for v in items)
+        found = evaluate_symbolic(op, [v.known for v in items], attrs, self.facts, types)
+        if found is None:
+            return None
+        if isinstance(found, tuple):
+            return tuple(Value(TensorType(f.shape, types[0].dtype), None, f) for f in found)
+        dtype = "int64" if reads_shape or not types else result_dtype(op.name, types, attrs)
+        return Value(TensorType(found.shape, dtype), None, found)
+
+    # ---- errors ----------------------------------------------------------------------------------------------------
+
+    def fail(self, message: str) -> NoReturn:
+        """Raise an error about a malformed node."""
+        raise LoadError(f"{describe(self.proto)}: {message}", span=self.span)
+
+    def unsupported(self, message: str) -> NoReturn:
+        """Raise an error about something that is not implemented."""
+        raise UnsupportedError(f"{describe(self.proto)}: {message}", code="import-unsupported", span=self.span)
+
+
+SIZE_ATTRIBUTES = frozenset({"shape", "size", "sizes", "repeats"})
+
+
+def _from_data(d: object) -> bool:
+    """Whether a size is a formula of run-time data (of symbols that may be negative)."""
+    return is_symbolic(d) and not isinstance(d, Dim) and any(s.min < 0 for s in free_dims(d))  # type: ignore[arg-type]  # a dim
+
+
+COMPARING = frozenset(
+    "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor logical_not".split()
+)
+
+
+def result_dtype(name: str, types: Sequence[TensorType], attrs: Any) -> str:
+    """Dtype of a symbolically evaluated result."""
+    if name in COMPARING:
+        return "bool"
+    if name == "astype":
+        return str(attrs.dtype)
+    return types[1].dtype if name == "where" else types[0].dtype

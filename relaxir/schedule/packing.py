@@ -1,0 +1,157 @@
+"""Packed weights: which operand of a contraction may change its layout once, ahead of all calls, and how.
+
+The packed layout of a factor with lane axis ``n`` and reduced axes ``k`` is ``[batch..., n / NR, k..., NR]``,
+zero-padded in the last panel, so that a register tile reads its vectors one after the other.
+
+    >>> # before: c[i, j] = sum_k a[i, k] * w[k, j]
+    >>> # after:  c[i, j] = sum_k a[i, k] * packed[j // 16, k, j % 16]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from relaxir.cost import Config
+from relaxir.schedule.tile import masked
+from relaxir.support.errors import ScheduleError
+from relaxir.sym import DimLike, ceildiv, is_const
+from relaxir.tir import (
+    Axis,
+    Binary,
+    Block,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    PrimFunc,
+    ProgramBuilder,
+    Var,
+    as_expr,
+    const,
+)
+from relaxir.tir.access import stride, variables_of
+from relaxir.tir.classify import Contraction, match_contraction, stages
+from relaxir.tir.expr import BinOp
+from relaxir.tir.visit import map_stmt, reads_of, substitute_vars
+
+
+@dataclass(frozen=True, slots=True)
+class ContractionPlan:
+    """One operand that can be packed.
+
+    Attributes:
+        operand: position in ``func.params``.
+        buffer: the parameter.
+        load: its only load.
+        lane: the axis that becomes the lanes.
+        batch: other spatial axes of the load, outermost first.
+        reduce: reduce axes of the load, outermost first.
+
+    """
+
+    operand: int
+    buffer: Buffer
+    load: Load
+    lane: Axis
+    batch: tuple[Axis, ...]
+    reduce: tuple[Axis, ...]
+
+    def width(self, config: Config) -> int:
+        """Lanes of a panel: what the configuration says, less for a narrower axis."""
+        extent = self.lane.extent
+        if not is_const(extent) or int(extent) >= config.nr:
+            return config.nr
+        narrow = 1
+        while narrow < int(extent):
+            narrow *= 2
+        return min(config.nr, max(narrow, config.nr // 2))
+
+    def packed_type(self, config: Config) -> tuple[tuple[DimLike, ...], str]:
+        """Shape and dtype of the packed operand."""
+        width = self.width(config)
+        middle = (ceildiv(self.lane.extent, width), *(a.extent for a in self.reduce))
+        return (*(a.extent for a in self.batch), *middle, width), self.buffer.dtype
+
+
+def contraction_plans(func: PrimFunc) -> tuple[ContractionPlan, ...]:
+    """Every operand of a program in block form that may be packed when it is constant."""
+    plans = []
+    for stage in stages(func.body):
+        found = match_contraction(stage) if isinstance(stage, Block) else None
+        if found is None:
+            continue
+        for factor, lanes in ((found.right, found.columns), (found.left, found.rows)):
+            plan = _plan(func, found, factor, lanes)
+            if plan is not None:
+                plans.append(plan)
+    return tuple(plans)
+
+
+def _plan(func: PrimFunc, found: Contraction, factor: Expr, lanes: tuple[Var, ...]) -> ContractionPlan | None:
+    load = factor.value if isinstance(factor, Cast) else factor
+    if not isinstance(load, Load) or load.buffer not in func.inputs:
+        return None
+    if not all(isinstance(i, Var | Const) for i in load.indices):
+        return None
+    if sum(e.buffer is load.buffer for e in reads_of(func.body)) != 1:
+        return None
+    usable = [v for v in lanes if stride(found.store, v) == 1]
+    used = variables_of(load)
+    if len(usable) != 1 or usable[0] not in used:
+        return None
+    axes = {a.var: a for a in found.block.axes}
+    batch = tuple(a for a in found.block.axes if a.var in used and a.var not in (*found.reduce, usable[0]))
+    reduce = tuple(axes[v] for v in found.reduce if v in used)
+    if axes[usable[0]].extent == 1 or all(a.extent == 1 for a in reduce):
+        return None  # the axis disappears: nothing is gained
+    if len(reduce) != len(found.reduce) or not all(is_const(a.extent) for a in (*batch, *reduce)):
+        return None
+    return ContractionPlan(func.params.index(load.buffer), load.buffer, load, axes[usable[0]], batch, reduce)
+
+
+def plan_of(func: PrimFunc, operand: int) -> ContractionPlan:
+    """Return the plan for one operand, or raise ScheduleError if it cannot be packed."""
+    for plan in contraction_plans(func):
+        if plan.operand == operand:
+            return plan
+    raise ScheduleError(
+        f"parameter {operand} of the program cannot be packed",
+        help="only a factor of a contraction that is read once, with constant reduced axes, has a packed layout",
+    )
+
+
+def pack_func(func: PrimFunc, operand: int, config: Config) -> PrimFunc:
+    """Make the program that packs an operand: one input of the operand's type, one output of `packed_type`."""
+    plan = plan_of(func, operand)
+    width = plan.width(config)
+    f = ProgramBuilder("pack")
+    source = f.input(plan.buffer.name, plan.buffer.shape, plan.buffer.dtype)
+    shape, dtype = plan.packed_type(config)
+    out = f.output("packed", shape, dtype)
+
+    def element(*at: Expr) -> Expr:
+        split = len(plan.batch)
+        lane = at[split] * width + at[-1]
+        mapping = {a.var: v for a, v in zip(plan.batch, at[:split], strict=True)}
+        mapping |= {a.var: v for a, v in zip(plan.reduce, at[split + 1 : -1], strict=True)}
+        indices = tuple(substitute_vars(i, {**mapping, plan.lane.var: lane}) for i in plan.load.indices)
+        value = Load(source, indices)
+        exact = is_const(plan.lane.extent) and int(plan.lane.extent) % width == 0
+        return value if exact else masked(value, lane < as_expr(plan.lane.extent))
+
+    f.compute(out, element)
+    return f.build()
+
+
+def rewrite_to_packed(func: PrimFunc, operand: int, config: Config) -> PrimFunc:
+    """Return the same program reading its operand in packed layout; still in block form."""
+    plan = plan_of(func, operand)
+    width = plan.width(config)
+    shape, dtype = plan.packed_type(config)
+    packed = Buffer(plan.buffer.name, shape, dtype)
+    lane = plan.lane.var
+    middle = (Binary(BinOp.FLOORDIV, lane, const(width)), *(a.var for a in plan.reduce))
+    load = Load(packed, (*(a.var for a in plan.batch), *middle, Binary(BinOp.MOD, lane, const(width))))
+    body = map_stmt(func.body, on_expr=lambda e: load if isinstance(e, Load) and e.buffer is plan.buffer else e)
+    return replace(func, params=tuple(packed if b is plan.buffer else b for b in func.params), body=body)

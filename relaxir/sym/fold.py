@@ -1,0 +1,45 @@
+"""Walks over dimension expressions for packages that must not see sympy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import sympy
+
+from relaxir.sym.expr import Dim, DimLike, Light, SymError, order_key
+
+T = TypeVar("T")
+
+
+def fold(
+    expr: DimLike, constant: Callable[[int], T], symbol: Callable[[Dim], T], node: Callable[[str, Sequence[T]], T]
+) -> T:
+    """Evaluate an expression bottom-up in any domain.
+
+    Args:
+        expr: a light expression.
+        constant: the value of an integer.
+        symbol: the value of a dimension.
+        node: the value of ``add``, ``mul`` (two operands or more), ``floordiv``, ``mod``, ``ceildiv``, ``broadcast`` (two),
+            ``min`` or ``max`` (two or more) of operands. Operands come in an order that is the same in every process.
+
+    Raises:
+        SymError: the expression is not in light form.
+    """
+    if isinstance(expr, int):
+        return constant(expr)
+    if isinstance(expr, sympy.Integer):
+        return constant(int(expr))
+    if isinstance(expr, Dim):
+        return symbol(expr)
+    if isinstance(expr, sympy.Pow):
+        base, exponent = expr.args
+        if isinstance(exponent, sympy.Integer) and int(exponent) > 0:
+            return node("mul", (fold(base, constant, symbol, node),) * int(exponent))
+    if isinstance(expr, (sympy.Add, sympy.Mul)):
+        label = "add" if isinstance(expr, sympy.Add) else "mul"
+        return node(label, [fold(a, constant, symbol, node) for a in sorted(expr.args, key=order_key)])
+    if isinstance(expr, Light):
+        return node(expr.label, [fold(a, constant, symbol, node) for a in expr.args])
+    raise SymError(f"{expr} is not a dimension expression")

@@ -1,0 +1,110 @@
+"""Modules made of operators' examples, and the ways to run them that must all agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from relaxir.ir import (
+    Attrs,
+    BlockBuilder,
+    Example,
+    IRModule,
+    Op,
+    PendingCall,
+    ShapeExpr,
+    ShapeType,
+    TensorType,
+    Type,
+    Var,
+    const,
+)
+from relaxir.ir.types import free_dims_of_type, map_type
+from relaxir.sym import evaluate
+from tests.ops import cases
+
+
+def complete(op: Op[Any], example: Any) -> Any:
+    """An example without attributes means the operator's defaults."""
+    return replace(example, attrs=op.Attrs()) if type(example.attrs) is Attrs else example
+
+
+@dataclass(frozen=True)
+class Case:
+    """One example at one assignment of sizes."""
+
+    name: str
+    op: Op[Any]
+    example: Example
+    types: tuple[Type, ...]
+    attrs: Attrs
+    env: Mapping[str, int]
+    arrays: tuple[np.ndarray, ...]
+    holds: bool
+    """Whether the run-time checks of inference hold."""
+
+    def expected(self) -> tuple[Type, Any]:
+        """Result type for these sizes (symbols that depend on data stay), and what the reference gives."""
+        types, attrs = fixed_types(self.types, self.env), cases.fixed(self.attrs, dict(self.env))
+        result, _ = cases.infer(self.op, types, attrs, {})
+        arrays = iter(self.arrays)
+        # a shape operand is a tuple of ints
+        values = tuple(t.dims if isinstance(t, ShapeType) else next(arrays) for t in types)
+        return result, self.op.evaluate(values, types, attrs, result)
+
+
+def fixed_types(types: Sequence[Type], env: Mapping[str, int]) -> tuple[Type, ...]:
+    """Types with their symbols replaced by sizes."""
+    return tuple(map_type(t, lambda d: evaluate(d, env)) for t in types)
+
+
+def runnable(types: Sequence[Type], attrs: Attrs) -> bool:
+    """Whether every symbol is defined by a tensor operand, so that the example is a function by itself."""
+    known = {s for t in types if isinstance(t, TensorType) for s in free_dims_of_type(t)}
+    used = {s for t in types for s in free_dims_of_type(t)} | set(cases.scope_of((), attrs).values())
+    return used <= known
+
+
+def cases_of(op: Op[Any], limit: int = 99) -> Iterator[Case]:
+    """Examples of an operator, at up to ``limit`` assignments each."""
+    for i, raw in enumerate(op.examples):
+        example = complete(op, raw)
+        scope = cases.scope_of(example.args, example.attrs, example.min_size)
+        types = tuple(cases.read_type(a, scope) for a in example.args)
+        if not runnable(types, example.attrs):
+            continue
+        _, ctx = cases.infer(op, types, example.attrs, scope)
+        for count, env in enumerate(cases.assignments(example, scope)):
+            if count == limit:
+                break
+            arrays = cases.operands(types, env, example)
+            yield Case(f"e{i}", op, example, types, example.attrs, env, arrays, cases.holds(ctx, env))
+
+
+def module_of(found: Sequence[Case], static: bool = False, folded: bool = False) -> IRModule:
+    """One function a case: with symbols, with the case's sizes in their place, or with its operands as constants too."""
+    bb = BlockBuilder()
+    for k, case in enumerate(found):
+        types = fixed_types(case.types, case.env) if static or folded else case.types
+        attrs = cases.fixed(case.attrs, dict(case.env)) if static or folded else case.attrs
+        names = [p.name for p in case.op.params[:-1]]
+        params = [
+            Var(f"{names[i] if i < len(names) else 'v'}{i}", t)
+            for i, t in enumerate(types)
+            if isinstance(t, TensorType)
+        ]
+        values = (
+            [const(a, t.dtype) for a, t in zip(case.arrays, (p.type for p in params), strict=True)]
+            if folded
+            else params
+        )
+        rest = iter(values)
+        args = tuple(ShapeExpr(t.dims) if isinstance(t, ShapeType) else next(rest) for t in types)
+        with bb.function(f"{case.name}_{k}" if static or folded else case.name, [] if folded else params):
+            with bb.dataflow():
+                result = bb.emit_output(PendingCall(case.op, args, attrs, None))
+            bb.emit_func_output(result)
+    return bb.get()

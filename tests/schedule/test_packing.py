@@ -1,0 +1,56 @@
+"""Packing a weight ahead of time and reading it packed gives the same result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from relaxir.cost import RuleChooser
+from relaxir.schedule import contraction_plans, pack_func, rewrite_to_packed, schedule
+from relaxir.support.errors import ScheduleError
+from relaxir.sym import dim
+from relaxir.tir import PrimFunc
+from tests.schedule.agree import TARGET, array, run
+from tests.schedule.programs import add, batched, conv, matmul
+
+N = dim("n")
+
+
+def check_packed(func: PrimFunc, n: int) -> None:
+    config = RuleChooser().choose(func, TARGET)
+    (plan,) = [p for p in contraction_plans(func) if p.operand == 1]
+    rng = np.random.default_rng(0)
+    dims = {"n": n} if func.dims else {}
+    inputs = [array(b, dims, rng) for b in func.inputs]
+    packer = schedule(pack_func(func, plan.operand, config), TARGET, config)
+    (packed,) = run(packer, [inputs[1]], {})
+    packed = packed.reshape(plan.packed_type(config)[0])
+    done = schedule(rewrite_to_packed(func, plan.operand, config), TARGET, config)
+    assert done.attrs["rules"] == ("contraction",)
+    expected = run(func, inputs, dims)
+    got = run(done, [inputs[0], packed, *inputs[2:]], dims)
+    for e, g in zip(expected, got, strict=True):
+        np.testing.assert_allclose(g.reshape(e.shape), e, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("k", "m"), [(5, 16), (8, 33), (2, 7), (12, 96), (3, 2)])
+def test_packed_product_agrees(transposed: bool, k: int, m: int) -> None:
+    for n in (0, 1, 2, 7, 13, 97):
+        check_packed(matmul(N, k, m, transposed), n)
+
+
+def test_constant_rows_agree() -> None:
+    for n in (1, 6, 7, 96, 100):
+        check_packed(matmul(n, 9, 40), n)
+
+
+def test_batched_weights_pack_with_their_batch() -> None:
+    check_packed(batched(3, N, 4, 20, transposed=True), 5)
+
+
+def test_only_factors_of_contractions_pack() -> None:
+    assert contraction_plans(add(N, 4)) == ()
+    assert [p.operand for p in contraction_plans(conv(1, 4, 8, 8, 8, 3))] == []
+    with pytest.raises(ScheduleError, match="parameter 0 of the program cannot be packed"):
+        pack_func(add(N, 4), 0, RuleChooser().choose(add(N, 4), TARGET))
