@@ -32,6 +32,7 @@ from relaxir.ops.reduce import REDUCE
 from relaxir.ops.reduce_norm import REDUCE_NORM
 from relaxir.ops.resize import RESIZE
 from relaxir.ops.rounding import ROUNDING
+from relaxir.ops.sampling import SAMPLING
 from relaxir.ops.scan import SCAN
 from relaxir.ops.scattering import SCATTERING
 from relaxir.ops.select import SELECT
@@ -67,6 +68,7 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *REDUCE_NORM,
     *RESIZE,
     *ROUNDING,
+    *SAMPLING,
     *SCAN,
     *SCATTERING,
     *SELECT,
