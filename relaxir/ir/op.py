@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 
@@ -272,7 +272,7 @@ def map_attrs(attrs: A, fn: Callable[[DimLike], DimLike]) -> A:
         return v
 
     changed = {}
-    for f in fields(attrs) if is_dataclass(attrs) else ():
+    for f in fields(attrs):
         old = getattr(attrs, f.name)
         new = visit(old)
         if new is not old:

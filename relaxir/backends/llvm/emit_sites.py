@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from relaxir.backends.llvm.api_ir import FIRST_SITE_CODE, Site
+from relaxir.backends.llvm.call_ir import FIRST_SITE_CODE, Site
 from relaxir.support.errors import codes
 from relaxir.support.spans import Span
 

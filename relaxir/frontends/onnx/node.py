@@ -289,9 +289,9 @@ class Node:
 SIZE_ATTRIBUTES = frozenset({"shape", "size", "sizes", "repeats"})
 
 
-def _from_data(d: object) -> bool:
+def _from_data(d: Any) -> bool:
     """Whether a size is a formula of run-time data (of symbols that may be negative)."""
-    return is_symbolic(d) and not isinstance(d, Dim) and any(s.min < 0 for s in free_dims(d))  # type: ignore[arg-type]  # a dim
+    return is_symbolic(d) and not isinstance(d, Dim) and any(s.min < 0 for s in free_dims(d))
 
 
 COMPARING = frozenset(
