@@ -9,6 +9,7 @@ from typing import Any, Final
 from relaxir.ir.op import Op
 from relaxir.ops.activation import ACTIVATION
 from relaxir.ops.arg_reduce import ARG_REDUCE
+from relaxir.ops.attention import ATTENTION
 from relaxir.ops.binary import BINARY
 from relaxir.ops.channel_norm import CHANNEL_NORM
 from relaxir.ops.comparison import COMPARISON
@@ -18,6 +19,7 @@ from relaxir.ops.creation import CREATION
 from relaxir.ops.detection import DETECTION
 from relaxir.ops.division import DIVISION
 from relaxir.ops.dynamic import DYNAMIC
+from relaxir.ops.einsum import EINSUM
 from relaxir.ops.gathering import GATHERING
 from relaxir.ops.global_pool import GLOBAL_POOL
 from relaxir.ops.joining import JOINING
@@ -30,6 +32,7 @@ from relaxir.ops.reduce import REDUCE
 from relaxir.ops.reduce_norm import REDUCE_NORM
 from relaxir.ops.resize import RESIZE
 from relaxir.ops.rounding import ROUNDING
+from relaxir.ops.sampling import SAMPLING
 from relaxir.ops.scan import SCAN
 from relaxir.ops.scattering import SCATTERING
 from relaxir.ops.select import SELECT
@@ -43,6 +46,7 @@ from relaxir.ops.unary import UNARY
 OPS: Final[tuple[Op[Any], ...]] = (
     *ACTIVATION,
     *ARG_REDUCE,
+    *ATTENTION,
     *BINARY,
     *CHANNEL_NORM,
     *COMPARISON,
@@ -52,6 +56,7 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *DETECTION,
     *DIVISION,
     *DYNAMIC,
+    *EINSUM,
     *GATHERING,
     *GLOBAL_POOL,
     *JOINING,
@@ -63,6 +68,7 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *REDUCE_NORM,
     *RESIZE,
     *ROUNDING,
+    *SAMPLING,
     *SCAN,
     *SCATTERING,
     *SELECT,
