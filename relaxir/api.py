@@ -64,7 +64,8 @@ def from_onnx(model: object, dims: Mapping[str, DimLike] | None = None) -> IRMod
 
 def evaluate(module: IRModule, name: str, *arrays: object) -> Array | tuple[Array, ...]:
     """Run a function in the NumPy reference interpreter, at any stage of the IR."""
-    return interpret(module, name, *(np.asarray(a) for a in arrays))
+    result: Array | tuple[Array, ...] = interpret(module, name, *(np.asarray(a) for a in arrays))
+    return result
 
 
 def make_target(target: str | Target) -> Target:

@@ -122,11 +122,7 @@ class CompiledFunction:
                 f"{self._signature.name}: gives {len(specs)} results, got {len(outputs)} arrays for them"
             )
         for spec, out in zip(specs, outputs, strict=True):
-            if (
-                not isinstance(out, np.ndarray)
-                or out.dtype != info(spec.type.dtype).numpy
-                or out.ndim != spec.type.rank
-            ):
+            if out.dtype != info(spec.type.dtype).numpy or out.ndim != spec.type.rank:
                 raise ArgumentError(f"{self._signature.name}: output `{spec.name}` must be an array of {spec.type}")
             if not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable):
                 raise ArgumentError(

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from relaxir.backends.llvm.api_ir import HostFunction
 from relaxir.backends.llvm.cache import ObjectCache
+from relaxir.backends.llvm.call_ir import HostFunction
 from relaxir.backends.llvm.compile import CompileOptions
 from relaxir.backends.llvm.emit import emit_module
 from relaxir.backends.llvm.emit_sites import SiteTable
