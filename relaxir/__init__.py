@@ -1,1 +1,50 @@
-"""relaxir."""
+"""relaxir: a compiler for machine-learning programs with dynamic shapes."""
+
+from relaxir import passes
+from relaxir.api import compile, evaluate, from_onnx, load, memory, parse  # noqa: A004  # the public names
+from relaxir.ir import (
+    AnyType,
+    BlockBuilder,
+    FuncType,
+    IRModule,
+    PrimType,
+    ShapeType,
+    TensorType,
+    TupleType,
+    Var,
+    const,
+)
+from relaxir.ops import op
+from relaxir.passes import Pipeline
+from relaxir.support.errors import RelaxirError
+from relaxir.sym import broadcast, ceildiv, dim
+from relaxir.sym import max_ as max  # noqa: A004  # rx.max of dimensions
+from relaxir.sym import min_ as min  # noqa: A004  # rx.min of dimensions
+
+__all__ = (
+    "AnyType",
+    "BlockBuilder",
+    "FuncType",
+    "IRModule",
+    "Pipeline",
+    "PrimType",
+    "RelaxirError",
+    "ShapeType",
+    "TensorType",
+    "TupleType",
+    "Var",
+    "broadcast",
+    "ceildiv",
+    "compile",
+    "const",
+    "dim",
+    "evaluate",
+    "from_onnx",
+    "load",
+    "max",
+    "memory",
+    "min",
+    "op",
+    "parse",
+    "passes",
+)

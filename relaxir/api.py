@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from relaxir.backends.llvm.cache import ObjectCache
 from relaxir.backends.llvm.emit_sites import ERROR_CODES, SiteTable, code_number
 from relaxir.backends.llvm.header import FunctionInfo, TensorInfo
 from relaxir.backends.llvm.library import Library, LoadedLibrary
-from relaxir.backends.llvm.loader import load_file
+
 from relaxir.backends.llvm.target import Target
 from relaxir.cost import TargetInfo
 from relaxir.ir.expr import Array, Function
@@ -63,7 +64,8 @@ def from_onnx(model: object, dims: Mapping[str, DimLike] | None = None) -> IRMod
 
 def evaluate(module: IRModule, name: str, *arrays: object) -> Array | tuple[Array, ...]:
     """Run a function in the NumPy reference interpreter, at any stage of the IR."""
-    return interpret(module, name, *(np.asarray(a) for a in arrays))
+    result: Array | tuple[Array, ...] = interpret(module, name, *(np.asarray(a) for a in arrays))
+    return result
 
 
 def make_target(target: str | Target) -> Target:
@@ -191,7 +193,7 @@ def load(path: str | Path) -> Executable:
     if not file.is_file():
         raise LoadError(f"no file `{file}`", code="load-path")
     try:
-        library = LoadedLibrary(load_file(file), None)
+        library = LoadedLibrary(ctypes.CDLL(str(file.resolve())), None)
     except (OSError, AttributeError) as error:
         raise LoadError(f"`{file}` is not a relaxir library for this machine: {error}", code="load-malformed") from error
     try:

@@ -22,6 +22,7 @@ from relaxir.passes import (
     Pipeline,
     PlanMemory,
     Schedule,
+    SimplifyDims,
 )
 
 GRAPH: Final = (
@@ -32,6 +33,7 @@ GRAPH: Final = (
     Canonicalize(),
     CommonSubexpressions(),
     InsertChecks(),  # what inference left open becomes a run-time check
+    SimplifyDims(),  # what is checked at entry shortens the shapes
     DeadCode(),
 )
 """Operators to fewer operators."""

@@ -1,6 +1,7 @@
 """Hypothesis strategies for well-typed programs: dimensions, tensor programs in block and loop form, graph modules.
 
-Every generated tensor program stays inside its buffers for all sizes, so it can be run as well as printed.
+Every generated tensor program stays inside its buffers for all sizes and writes every element of its results, so it can
+be run as well as printed; its comparisons and casts may turn a last-bit difference of floats into a large one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
-from relaxir.ir import BlockBuilder, IRModule, ShapeType, TensorType, TupleGetItem, TupleType, Var, const
+from relaxir.ir import BlockBuilder, IRModule, TensorType, TupleGetItem, TupleType, Var, const
 from relaxir.ir import Expr as GraphExpr
 from relaxir.ops import op
 from relaxir.support.errors import InferError
@@ -130,7 +131,9 @@ def _leaves(draw: Draw, env: Env, dtype: str) -> Expr:
     if loads and draw(st.booleans()):
         return draw(st.sampled_from(loads))
     if dtype == "int64":
-        ints: list[Expr] = [v for v, _ in env.loops] + [Size(d) for d in env.dims] + [literal(draw(st.integers(-9, 99)))]
+        ints: list[Expr] = (
+            [v for v, _ in env.loops] + [Size(d) for d in env.dims] + [literal(draw(st.integers(-9, 99)))]
+        )
         return draw(st.sampled_from(ints))
     width = 64 if dtype == "float64" else 32
     return literal(draw(st.floats(width=width)), dtype)
@@ -149,19 +152,20 @@ def block_programs(draw: Draw) -> PrimFunc:
         last = number == stages - 1
         out = (f.output if last else f.temp)(f"y{number}", shape, dtype)
         if draw(st.booleans()):
-            f.compute(out, lambda *i: draw(scalars(Env(list(zip(i, shape, strict=True)), buffers, dims=scope), dtype)))
+            f.compute(out, _stage(draw, shape, buffers, scope, dtype))
         else:
             combine = draw(st.sampled_from([Combine.SUM, Combine.PROD, Combine.MAX, Combine.MIN]))
             over = draw(dims(scope, 1))
-            domain = (*shape, over)
-            f.reduce(
-                out,
-                (over,),
-                combine,
-                lambda *i: draw(scalars(Env(list(zip(i, domain, strict=True)), buffers, dims=scope), dtype)),  # noqa: B023  # called at once
-            )
+            f.reduce(out, (over,), combine, _stage(draw, (*shape, over), buffers, scope, dtype))
         buffers = [*buffers, out]
     return f.build(pattern=draw(st.text(max_size=5)), level=draw(st.integers(0, 9)))
+
+
+def _stage(
+    draw: Draw, domain: tuple[DimLike, ...], buffers: list[Buffer], scope: tuple[Dim, ...], dtype: str
+) -> Callable[..., Expr]:
+    """The scalar of one point of a domain, drawn when the stage is built."""
+    return lambda *i: draw(scalars(Env(list(zip(i, domain, strict=True)), buffers, dims=scope), dtype))
 
 
 @st.composite
@@ -203,8 +207,8 @@ def _statement(draw: Draw, env: Env, store: Store, depth: int) -> Stmt:
         finish = Store(store.buffer, store.indices, cell[()])
         return Alloc(cell, Seq((Store(cell, (), literal(0.0, dtype)), loop, draw(_statement(env, finish, depth - 1)))))
     if kind == "if":
-        other = store if draw(st.booleans()) else None
-        return If(draw(scalars(env, "bool", 2)), draw(_statement(env, store, depth - 1)), other)
+        test, then = draw(scalars(env, "bool", 2)), draw(_statement(env, store, depth - 1))
+        return If(test, then, store) if draw(st.booleans()) else Seq((store, If(test, then)))
     if kind == "switch":
         r = dim("r", min=1, max=3)
         small = Buffer("tile", (r, 2), dtype, Scope.REGISTER)
@@ -236,13 +240,20 @@ def tensor_types(draw: Draw, scope: tuple[Dim, ...], dtype: str = "float32") -> 
 
 @st.composite
 def graph_modules(draw: Draw, steps: int = 6) -> IRModule:
-    """A module with a well-typed function ``main`` over random operators, and perhaps a tensor program it calls."""
+    """A module with a well-typed function ``main`` over random operators.
+
+    Its parameters are ``sizes``, an int8 tensor that has one axis for each symbol, ``flag`` and some tensors.
+    """
     scope = tuple({d.name: d for d in draw(st.lists(symbols(), min_size=1, max_size=3))}.values())
     bb = BlockBuilder()
-    params = [Var("shapes", ShapeType(scope)), Var("flag", TensorType((), "bool"))]
+    params = [Var("sizes", TensorType(scope, "int8")), Var("flag", TensorType((), "bool"))]
     params += [Var(f"x{i}", draw(tensor_types(scope))) for i in range(draw(st.integers(1, 3)))]
     pool: list[GraphExpr] = list(params[2:])
-    attrs = draw(st.dictionaries(st.text(max_size=6), st.one_of(st.text(), st.integers(), st.floats(), st.booleans()), max_size=2))
+    attrs = draw(
+        st.dictionaries(
+            st.text(max_size=6), st.one_of(st.text(), st.integers(), st.floats(), st.booleans()), max_size=2
+        )
+    )
     with bb.function("main", params, attrs=attrs):
         if draw(st.booleans()):
             with bb.dataflow():
@@ -255,7 +266,9 @@ def graph_modules(draw: Draw, steps: int = 6) -> IRModule:
     return bb.get()
 
 
-def _step(draw: Draw, bb: BlockBuilder, pool: list[GraphExpr], scope: tuple[Dim, ...], flag: Var, control: bool) -> None:
+def _step(
+    draw: Draw, bb: BlockBuilder, pool: list[GraphExpr], scope: tuple[Dim, ...], flag: Var, control: bool
+) -> None:
     """Emit one more value into the pool; what has no type is left out."""
     a = draw(st.sampled_from(pool))
     kinds = ["unary", "binary", "constant", "reshape", "sum", "tuple", *(["if", "cast"] if control else [])]

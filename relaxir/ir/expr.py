@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +94,7 @@ class TupleGetItem(Expr):
 class OpCall(Expr):
     """An operator applied to values; ``attrs`` is the operator's own frozen dataclass."""
 
-    op: Op
+    op: Op[Any]
     args: tuple[Expr, ...]
     attrs: Attrs
     type: Type

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 
@@ -16,7 +16,7 @@ from relaxir.support.bfloat16 import bfloat16_to_float32, float32_to_bfloat16
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InferError, ShapeMismatchError, ShapeUnprovenError
 from relaxir.support.spans import Span
-from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, fresh, mul, sub, to_text
+from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, free_dims, fresh, min_, mul, sub, to_text
 from relaxir.tir import PrimFunc
 
 if TYPE_CHECKING:
@@ -80,6 +80,16 @@ class BadExample:
     attrs: Attrs = field(default_factory=Attrs)
 
 
+MAX_VALUES = 4  # values that one run-time message can show
+LONG = 48  # characters beyond which a formula says less than its value
+
+
+def brief(d: DimLike) -> str:
+    """A dimension in a message: its formula, or what it is when the formula is long."""
+    text = to_text(d)
+    return text if len(text) <= LONG else "the computed size"
+
+
 class InferCtx:
     """What inference may ask and leave behind: facts, fresh symbols, run-time checks.
 
@@ -111,7 +121,7 @@ class InferCtx:
         if verdict is Proof.REFUTED:
             raise ShapeMismatchError(f"{self.op}: {what}: `{to_text(a)}` is not `{to_text(b)}`", span=self.span)
         if verdict is Proof.UNKNOWN:
-            self._check(Relation("==", a, b), f"{what}: {to_text(a)} must equal {to_text(b)}", (a, b))
+            self._check(Relation("==", a, b), f"{what}: {brief(a)} must equal {brief(b)}", (a, b))
 
     def require_le(self, a: DimLike, b: DimLike, what: str) -> None:
         """``a <= b`` must hold."""
@@ -119,7 +129,7 @@ class InferCtx:
         if verdict is Proof.REFUTED:
             raise ShapeMismatchError(f"{self.op}: {what}: `{to_text(a)}` exceeds `{to_text(b)}`", span=self.span)
         if verdict is Proof.UNKNOWN:
-            self._check(Relation("<=", a, b), f"{what}: {to_text(a)} must be at most {to_text(b)}", (a, b))
+            self._check(Relation("<=", a, b), f"{what}: {brief(a)} must be at most {brief(b)}", (a, b))
 
     def broadcast(self, shapes: Sequence[tuple[DimLike, ...]], names: Sequence[str] = ()) -> tuple[DimLike, ...]:
         """Shape of NumPy broadcasting; extents that may differ without one being 1 are checked at run time."""
@@ -143,20 +153,30 @@ class InferCtx:
                         help="use one symbolic dimension, or assert the equality with match_cast",
                     )
                 if answer.verdict is Proof.UNKNOWN:
-                    # equal, or one of them 1: the product of the three differences is 0
-                    product = mul(mul(sub(a, b), sub(a, 1)), sub(b, 1))
-                    text = f"axis {axis}: {to_text(a)} and {to_text(b)} must be equal, or one of them 1"
-                    self._check(Relation("==", product, 0), text, (a, b))
+                    relation, text = self._broadcast_condition(a, b)
+                    self._check(relation, f"axis {axis}: {text}", (a, b))
                 merged += (answer.dim,)
             result = merged
         return result
 
+    def _broadcast_condition(self, a: DimLike, b: DimLike) -> tuple[Relation, str]:
+        """What must hold for two extents to broadcast, and the same in words."""
+        for x, y in ((a, b), (b, a)):
+            high = None if isinstance(x, int) else self.facts.bounds(x)[1]
+            if high is not None and high > 1 and self.facts.prove_equal(x, min_(y, high)) is Proof.PROVED:
+                return Relation("<=", y, high), f"{to_text(y)} must be at most {high}"
+        # equal, or one of them 1: the product of the three differences is 0
+        product = mul(mul(sub(a, b), sub(a, 1)), sub(b, 1))
+        return Relation("==", product, 0), f"{to_text(a)} and {to_text(b)} must be equal, or one of them 1"
+
     def _check(self, relation: Relation, message: str, args: tuple[DimLike, ...]) -> None:
         if self.strict:
             raise ShapeUnprovenError(f"{self.op}: cannot prove that {message}", span=self.span)
-        got = ", ".join(f"{to_text(a)} is {{}}" for a in args if not isinstance(a, int))
-        values = tuple(a for a in args if not isinstance(a, int))
-        self.checks.append(Check(relation, "runtime-shape", f"{self.op}: {message}; {got}", values, self.span))
+        sides = tuple(dict.fromkeys(a for a in args if not isinstance(a, int)))
+        symbols = (s for a in reversed(sides) for s in free_dims(a) if s not in sides)
+        shown = tuple(dict.fromkeys((*sides, *symbols)))[:MAX_VALUES]
+        got = ", ".join(f"{brief(d)} is {{}}" for d in shown)
+        self.checks.append(Check(relation, "runtime-shape", f"{self.op}: {message}; {got}", shown, self.span))
 
     def fail(self, message: str, code: str = "infer", help: str = "") -> NoReturn:  # as in errors
         """Raise an `InferError` for this call."""
@@ -252,7 +272,7 @@ def map_attrs(attrs: A, fn: Callable[[DimLike], DimLike]) -> A:
         return v
 
     changed = {}
-    for f in fields(attrs) if is_dataclass(attrs) else ():
+    for f in fields(attrs):
         old = getattr(attrs, f.name)
         new = visit(old)
         if new is not old:

@@ -49,7 +49,7 @@ from relaxir.ir.module import IRModule
 from relaxir.ir.op import attr_dims
 from relaxir.ir.relations import Subtype, apply_signature, join, subtype
 from relaxir.ir.retype import TypeScope, disagreement, rename_fresh
-from relaxir.ir.types import TensorType, TupleType, Type, describe, free_dims_of_type
+from relaxir.ir.types import TensorType, Type, describe, free_dims_of_type
 from relaxir.ir.verify_calls import program_call_errors, verify_host_calls
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InferError, RelaxirError, VerifyError, codes
@@ -67,7 +67,10 @@ HOST_OPS: Final = frozenset({"reshape", "tensor_to_shape"})
 
 
 def verify_module(module: IRModule, level: int | None = None) -> tuple[VerifyError, ...]:
-    """Every violation in a module; ``level`` (0 graph, 1 legal, 2 scheduled, 3 host, 4 planned) adds what that stage forbids."""
+    """Every violation in a module.
+
+    ``level`` (0 graph, 1 legal, 2 scheduled, 3 host, 4 planned) adds what that stage forbids.
+    """
     errors: list[VerifyError] = []
     for name, func in module.functions.items():
         if isinstance(func, PrimFunc):
@@ -313,7 +316,8 @@ class _Checker:
 
     def _types(self, b: Bind) -> None:
         """The variable's type against the value's recorded one, and that against inference."""
-        value, ctx = b.value, self.types.ctx("value", self.span)
+        value = b.value
+        ctx = self.types.ctx(value.op.name if isinstance(value, OpCall) else "value", self.span)
         inferred: Type | None = None
         try:
             if isinstance(value, OpCall):

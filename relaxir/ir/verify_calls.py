@@ -72,11 +72,14 @@ def _host_call(module: IRModule, s: CallHost) -> Iterator[Complaint]:
 def _match(
     name: str, formal: Sequence[Buffer], actual: Sequence[Type], func: PrimFunc, dims: Sequence[DimLike], facts: Facts
 ) -> Iterator[Complaint]:
-    """Dtypes and ranks agree and no extent is refuted; another rank is a view of as many elements (buffers are compact)."""
+    """Dtypes agree and no extent is refuted; another rank is a view of as many elements, since buffers are compact."""
     values = dict(zip(func.dims, dims, strict=True))
     for b, t in zip(formal, actual, strict=True):
         if not isinstance(t, TensorType) or t.dtype != b.dtype:
-            yield f"`{b.name}` of `{name}` is {describe(TensorType(b.shape, b.dtype))}, got {describe(t)}", "verify-type"
+            yield (
+                f"`{b.name}` of `{name}` is {describe(TensorType(b.shape, b.dtype))}, got {describe(t)}",
+                "verify-type",
+            )
             continue
         wanted = TensorType(tuple(substitute(d, values) for d in b.shape), b.dtype)
         if t.rank != wanted.rank:

@@ -9,14 +9,17 @@ from typing import Any, Final
 from relaxir.ir.op import Op
 from relaxir.ops.activation import ACTIVATION
 from relaxir.ops.arg_reduce import ARG_REDUCE
+from relaxir.ops.attention import ATTENTION
 from relaxir.ops.binary import BINARY
 from relaxir.ops.channel_norm import CHANNEL_NORM
 from relaxir.ops.comparison import COMPARISON
 from relaxir.ops.conv import CONV
+from relaxir.ops.conv_transpose import CONV_TRANSPOSE
 from relaxir.ops.creation import CREATION
 from relaxir.ops.detection import DETECTION
 from relaxir.ops.division import DIVISION
 from relaxir.ops.dynamic import DYNAMIC
+from relaxir.ops.einsum import EINSUM
 from relaxir.ops.gathering import GATHERING
 from relaxir.ops.global_pool import GLOBAL_POOL
 from relaxir.ops.joining import JOINING
@@ -25,9 +28,12 @@ from relaxir.ops.movement import MOVEMENT
 from relaxir.ops.namespace import OpNamespace
 from relaxir.ops.norm import NORM
 from relaxir.ops.pooling import POOLING
+from relaxir.ops.rectifier import RECTIFIER
 from relaxir.ops.reduce import REDUCE
 from relaxir.ops.reduce_norm import REDUCE_NORM
+from relaxir.ops.resize import RESIZE
 from relaxir.ops.rounding import ROUNDING
+from relaxir.ops.sampling import SAMPLING
 from relaxir.ops.scan import SCAN
 from relaxir.ops.scattering import SCATTERING
 from relaxir.ops.select import SELECT
@@ -41,14 +47,17 @@ from relaxir.ops.unary import UNARY
 OPS: Final[tuple[Op[Any], ...]] = (
     *ACTIVATION,
     *ARG_REDUCE,
+    *ATTENTION,
     *BINARY,
     *CHANNEL_NORM,
     *COMPARISON,
     *CONV,
+    *CONV_TRANSPOSE,
     *CREATION,
     *DETECTION,
     *DIVISION,
     *DYNAMIC,
+    *EINSUM,
     *GATHERING,
     *GLOBAL_POOL,
     *JOINING,
@@ -56,9 +65,12 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *MOVEMENT,
     *NORM,
     *POOLING,
+    *RECTIFIER,
     *REDUCE,
     *REDUCE_NORM,
+    *RESIZE,
     *ROUNDING,
+    *SAMPLING,
     *SCAN,
     *SCATTERING,
     *SELECT,

@@ -13,7 +13,7 @@ from relaxir.ir.expr import Expr as GraphExpr
 from relaxir.ir.op import Attrs as BaseAttrs
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import ShapeType, TensorType, Type
-from relaxir.ops.indexing import range_size
+from relaxir.ops.indexing import range_size, require_nonzero
 from relaxir.ops.kernels import emit_op, input_of, output_of
 from relaxir.ops.shapes import TensorToShape
 from relaxir.support.dtypes import dtype as canonical_dtype
@@ -201,8 +201,8 @@ class Arange(Op["Arange.Attrs"]):
         """One axis."""
         values = (attrs.start, attrs.stop, attrs.step)
         kind = checked_dtype(attrs.dtype, ctx)
-        if attrs.step == 0:
-            ctx.fail("step must not be 0", code="attribute")
+        if not isinstance(attrs.step, float) or attrs.step == 0:
+            require_nonzero(0 if attrs.step == 0 else attrs.step, "step", ctx)
         if not self.is_float(attrs):
             return TensorType((range_size(*values, ctx.facts),), kind)
         if not all(isinstance(v, int | float) for v in values):

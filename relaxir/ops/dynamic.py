@@ -76,7 +76,7 @@ def is_set(value: Expr) -> Expr:
 
 
 class NonzeroFill(Op["NonzeroFill.Attrs"]):
-    """Indices of the first ``count`` elements that are not 0: ``i64[rank, count]``. TVM: none, ONNX: part of NonZero."""
+    """Indices of the first ``count`` elements that are not 0, ``i64[rank, count]``. TVM: none, ONNX: part of NonZero."""
 
     @dataclass(frozen=True, slots=True)
     class Attrs(BaseAttrs):

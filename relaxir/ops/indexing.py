@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from relaxir.ir.op import InferCtx
-from relaxir.support.errors import InferError
+from relaxir.support.errors import InferError, ShapeMismatchError
 from relaxir.sym import DimLike, Facts, Proof, add, ceildiv, floordiv, free_dims, max_, min_, mul, product, sub
 
 FAR: Final = 2**31 - 1
@@ -74,13 +74,29 @@ def normalize_axes(axes: Sequence[int], rank: int, ctx: InferCtx) -> tuple[int, 
     return found
 
 
+def require_nonzero(step: DimLike, what: str, ctx: InferCtx) -> None:
+    """A step must not be 0: refused for the constant, checked at run time for an unknown value.
+
+    Require it before anything that divides by the step.
+    """
+    if step == 0:
+        ctx.fail(f"{what} must not be 0", code="attribute")
+    ctx.require_le(1, max_(step, mul(-1, step)), f"distance of {what}")
+
+
 def unit_axes(shape: Sequence[DimLike]) -> tuple[int, ...]:
     """Axes whose extent is the constant 1."""
     return tuple(axis for axis, extent in enumerate(shape) if extent == 1)
 
 
 def slice_range(
-    start: DimLike | None, stop: DimLike | None, step: DimLike | None, extent: DimLike, facts: Facts | None = None
+    start: DimLike | None,
+    stop: DimLike | None,
+    step: DimLike | None,
+    extent: DimLike,
+    facts: Facts | None = None,
+    *,
+    onnx: bool = False,
 ) -> Range:
     """What ``start:stop:step`` means on an axis, with Python's clamping.
 
@@ -92,6 +108,8 @@ def slice_range(
             require otherwise.
         extent: of the axis.
         facts: what is known, to give short expressions.
+        onnx: ONNX's clamping, which differs from Python's in one case: going backward, a start before the first element
+            means the first element (Python: nothing is selected).
 
     Raises:
         InferError: for a constant step of 0.
@@ -103,7 +121,8 @@ def slice_range(
     back = negative(stride, known)
     # Python clamps into 0..extent going forward, and into -1..extent-1 going backward
     low, high = mul(-1, back), sub(extent, back)
-    begin = choose(back, high, low) if start is None else _clamp(start, low, high, extent, known)
+    first = 0 if onnx else low
+    begin = choose(back, high, low) if start is None else _clamp(start, first, high, extent, known)
     end = choose(back, low, high) if stop is None else _clamp(stop, low, high, extent, known)
     size = max_(0, ceildiv(sub(end, begin), stride))
     if any(x is not None and is_data(x, known) for x in (start, stop, stride)):
@@ -194,7 +213,7 @@ def expand_target(
     """Shape of ONNX's Expand: both sides broadcast against each other.
 
     Raises:
-        InferError: for extents that are proved not to broadcast.
+        ShapeMismatchError: for extents that are proved not to broadcast.
     """
     known = facts or Facts()
     rank = max(len(source), len(target))
@@ -204,7 +223,7 @@ def expand_target(
     for axis, (a, b) in enumerate(zip(left, right, strict=True)):
         answer = known.broadcast(a, b)
         if answer.verdict is Proof.REFUTED:
-            raise InferError(f"axis {axis}: {a} does not broadcast with {b}", code="shape-mismatch")
+            raise ShapeMismatchError(f"axis {axis}: {a} does not broadcast with {b}")
         shape += (answer.dim,)
     return shape
 

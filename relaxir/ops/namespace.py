@@ -67,8 +67,9 @@ def make_call(op: Op[Any], args: tuple[object, ...], attrs: Mapping[str, object]
 def _operands(op: Op[Any], args: tuple[object, ...]) -> tuple[tuple[object, ...], tuple[object, ...]]:
     if op.params and op.params[-1].variadic:
         fixed = len(op.params) - 1
-        if len(args) > fixed and isinstance(args[fixed], list | tuple):
-            return (*args[:fixed], *args[fixed]), args[fixed + 1 :]
+        last = args[fixed] if len(args) > fixed else None
+        if isinstance(last, list | tuple):
+            return args[:fixed] + tuple(last), args[fixed + 1 :]
         return args, ()
     count = len(op.params)
     operands = args[:count]

@@ -252,8 +252,9 @@ class MaxPool(Pool):
         """Compare tap by tap."""
         x = args[0]
         kernel = attrs.taps_of(x.ndim - 2)
-        order = "F" if attrs.storage_order else "C"
-        flat = np.arange(int(np.prod(x.shape[2:]))).reshape(x.shape[2:], order=order)
+        inner = x.shape[2:]
+        flat = np.arange(int(np.prod(inner))).reshape(inner[::-1] if attrs.storage_order else inner)
+        flat = flat.T if attrs.storage_order else flat
         heads = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *(1,) * (x.ndim - 2)) * flat.size
         values = taps(x, attrs, kernel, lowest(x.dtype, False), attrs.ceil_mode)
         where = taps(heads + flat, attrs, kernel, -1, attrs.ceil_mode)

@@ -12,7 +12,7 @@ from relaxir.ir.expr import Array
 from relaxir.ir.op import Attrs as BaseAttrs
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
-from relaxir.ops.indexing import normalize_axes
+from relaxir.ops.indexing import normalize_axes, require_nonzero
 from relaxir.ops.kernels import input_of, output_of, within
 from relaxir.sym import DimLike, add, dim, max_, min_, mul, sub
 from relaxir.tir import Expr, PrimFunc, ProgramBuilder, as_expr, cast, const, maximum, minimum, select
@@ -67,8 +67,7 @@ class StridedSlice(Op["StridedSlice.Attrs"]):
         for axis, begin, size, step in zip(
             normalize_axes(attrs.axes, x.rank, ctx), attrs.begin, attrs.size, steps, strict=True
         ):
-            if step == 0:
-                ctx.fail(f"the step of axis {axis} must not be 0", code="attribute")
+            require_nonzero(step, f"step of axis {axis}", ctx)
             ctx.require_le(0, size, f"size of axis {axis}")
             # an empty slice passes both, wherever it begins
             reach = sub(size, 1)

@@ -258,8 +258,8 @@ def _scan(fn: Callable[[Any, Any], Any], start: int) -> Rule:
         result = np.empty(x.shape, object)
         total: Any = np.full(x.shape[1:], start, object)
         for n in range(len(x)):
-            following = _apply(fn, total, x[n])
-            result[n] = total if attrs.exclusive else following
+            following = _apply(fn, total, x[n, ...])
+            result[n, ...] = total if attrs.exclusive else following
             total = following
         return np.moveaxis(result[::step], 0, attrs.axis)
 

@@ -21,6 +21,7 @@ from relaxir.passes.lift_transform_params import LiftTransformParams
 from relaxir.passes.lower_host import LowerHost
 from relaxir.passes.plan_memory import PlanMemory
 from relaxir.passes.schedule import Schedule
+from relaxir.passes.simplify_dims import SimplifyDims
 
 PASSES: Final[tuple[type[Pass], ...]] = (
     Canonicalize,
@@ -29,6 +30,7 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     CommonSubexpressions,
     DeadCode,
     InsertChecks,
+    SimplifyDims,
     DispatchLibrary,
     LegalizeOps,
     ClassifyPatterns,
@@ -64,5 +66,6 @@ __all__ = (
     "Pipeline",
     "PlanMemory",
     "Schedule",
+    "SimplifyDims",
     "run_instrumented",
 )

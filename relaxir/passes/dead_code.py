@@ -33,7 +33,7 @@ from relaxir.ir.expr import (
 from relaxir.ir.module import IRModule
 from relaxir.ir.rewrite import expr_dims, leaves, map_functions, used_in_body, used_vars
 from relaxir.passes.base import Pass, PassContext
-from relaxir.sym import Dim, free_dims
+from relaxir.sym import Dim, DimLike, free_dims
 
 
 def has_effect(expr: Expr, module: IRModule) -> bool:
@@ -87,7 +87,7 @@ class _Liveness:
         for leaf in leaves(b.value):
             self._note_dims(expr_dims(leaf))
         if isinstance(b.value, If) and isinstance(b, Bind):
-            self.vars.update(used_vars(b.value.cond) or ())
+            self.vars.update(used_vars(b.value.cond))
             for branch in (b.value.then, b.value.other):
                 self.vars.update(used_in_body(branch))
                 for inner in branch.bindings:
@@ -98,9 +98,9 @@ class _Liveness:
             self.vars.add(b.value)
         return b
 
-    def _note_dims(self, dims: Iterable[object]) -> None:
+    def _note_dims(self, dims: Iterable[DimLike]) -> None:
         for d in dims:
-            self.dims.update(free_dims(d))  # type: ignore[arg-type]  # dims come from expr_dims
+            self.dims.update(free_dims(d))
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def static_bytes(t: Type) -> int | None:
         return None
     count = 1
     for d in t.shape:
-        count *= int(d)  # type: ignore[arg-type]  # all ints, checked above
+        count *= int(d)
     return count * info(t.dtype).bytes
 
 

@@ -238,7 +238,7 @@ class _Fuser:
                 for s in free_dims(d):
                     dims.setdefault(s)
             body.append(replace(b, value=replace(b.value, args=tuple(args.get(a, a) for a in b.value.args))))
-        shape = ShapeExpr(tuple(sorted(dims, key=lambda d: d.name)))
+        shape = ShapeExpr(tuple(sorted(dims, key=str)))
         params = (*args.values(), Var("sizes", shape.type))
         name = self.unique("fused_" + "_".join(self.short(b) for b in members)[:80])
         result = Body((BindingBlock(tuple(body), True, (root.var,)),), root.var)

@@ -48,8 +48,9 @@ def merge(func: Function, programs: dict[str, PrimFunc]) -> PrimFunc:
     for binding in func.body.bindings:
         assert isinstance(binding, Bind) and isinstance(binding.value, CallTIR)
         program = programs[binding.value.callee]
-        outs = _results(binding.var)
-        if binding.var is func.body.result:
+        final = binding.var is func.body.result
+        outs = _results(binding.var, "out" if final else f"t{len(temps)}")
+        if final:
             outputs = outs
         else:
             temps.extend(outs)
@@ -74,11 +75,12 @@ def _buffer(var: Var) -> Buffer:
     return Buffer(var.name, var.type.shape, var.type.dtype)
 
 
-def _results(var: Var) -> tuple[Buffer, ...]:
+def _results(var: Var, stem: str) -> tuple[Buffer, ...]:
+    """Buffers of a result; names do not depend on the caller, so that equal programs have equal texts."""
     if isinstance(var.type, TupleType):
-        fields = tuple(Var(f"{var.name}_{i}", f) for i, f in enumerate(var.type.fields))
+        fields = tuple(Var(f"{stem}_{i}", f) for i, f in enumerate(var.type.fields))
         return tuple(_buffer(f) for f in fields)
-    return (_buffer(var),)
+    return (_buffer(Var(stem, var.type)),)
 
 
 def _instantiate(program: PrimFunc, call: CallTIR, args: tuple[Buffer, ...]) -> tuple[list[Stmt], list[Buffer]]:

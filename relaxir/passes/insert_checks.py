@@ -18,9 +18,9 @@ from relaxir.ir.module import IRModule
 from relaxir.ir.op import InferCtx
 from relaxir.ir.relations import apply_signature
 from relaxir.ir.rewrite import Rewriter, function_dims
-from relaxir.ir.types import Type, type_dims
+from relaxir.ir.types import Type, free_dims_of_type, type_dims
 from relaxir.passes.base import Pass, PassContext
-from relaxir.sym import Dim, DimLike, Facts, Relation, substitute
+from relaxir.sym import Dim, DimLike, Facts, Relation, free_dims, substitute
 
 
 class _Inserter(Rewriter):
@@ -43,7 +43,9 @@ class _Inserter(Rewriter):
         if isinstance(new, MatchCast):
             checks = self.compare(new.value.type, new.var.type, f"match_cast of `{new.var.name}`", new)
             return (new, *checks)  # the cast defines symbols that the checks use
-        return (*self.of_call(new.value, new), new)
+        checks = self.of_call(new.value, new)
+        later = tuple(c for c in checks if set(new.defines) & _symbols(c))  # of sizes that the call itself gives
+        return (*(c for c in checks if c not in later), new, *later)
 
     def of_call(self, value: Expr, binding: Bind) -> tuple[Check, ...]:
         """Checks of one call, by inferring it again."""
@@ -77,20 +79,26 @@ class _Inserter(Rewriter):
         return tuple(kept.values())
 
     def finish(self, func: Function) -> Function:
-        """Check the declared result type at the end of the body."""
+        """Check the declared result type at the end of the body; what only arguments decide is checked first of all."""
         out = self.function(func)
         checks = self.compare(out.body.type, out.ret, "result", None) if out.ret != out.body.type else ()
-        checks = tuple(c for c in checks if _closed(c, self.facts))
-        if not checks:
-            return out
-        return replace(out, body=Body((*out.body.blocks, BindingBlock(checks)), out.body.result))
+        checks = tuple(c for c in checks if _closed(c, frozenset(self.facts.dims)))
+        blocks = (*out.body.blocks, BindingBlock(checks)) if checks else out.body.blocks
+        defined = frozenset(s for p in func.params for s in free_dims_of_type(p.type))
+        early = [c for b in blocks for c in b.bindings if isinstance(c, Check) and _closed(c, defined)]
+        if not early:
+            return out if blocks is out.body.blocks else replace(out, body=Body(blocks, out.body.result))
+        rest = tuple(replace(b, bindings=tuple(x for x in b.bindings if x not in early)) for b in blocks)
+        return replace(out, body=Body((BindingBlock(tuple(early)), *(b for b in rest if b.bindings)), out.body.result))
 
 
-def _closed(check: Check, facts: Facts) -> bool:
-    """Whether a check speaks of symbols of the function only (not of result symbols that are fresh to the caller)."""
-    known = set(facts.dims)
-    left, right = check.relation.left, check.relation.right
-    return all(s in known for side in (left, right) for s in getattr(side, "free_symbols", ()))
+def _closed(check: Check, known: frozenset[Dim]) -> bool:
+    """Whether a check speaks of known symbols only (not of those that data or a result defines)."""
+    return _symbols(check) <= known
+
+
+def _symbols(check: Check) -> set[Dim]:
+    return {s for side in (check.relation.left, check.relation.right, *check.args) for s in free_dims(side)}
 
 
 def renaming(inferred: Type, recorded: Type, fresh: Sequence[Dim]) -> dict[Dim, DimLike]:

@@ -78,7 +78,7 @@ class _Legalizer(Rewriter):
         self, call: OpCall, outs: tuple[TensorType, ...], inline: tuple[Const | None, ...], symbols: tuple[Dim, ...]
     ) -> _Known:
         """Lower the operator and add the program to the module."""
-        func = call.op.lower(tuple(a.type for a in call.args), call.attrs, outs)  # type: ignore[arg-type]  # as inferred
+        func = call.op.lower(tuple(a.type for a in call.args), call.attrs, outs)  # type: ignore[misc]  # as inferred
         func = with_immediates(
             func, tuple(c for a, c in zip(call.args, inline, strict=True) if isinstance(a.type, TensorType))
         )

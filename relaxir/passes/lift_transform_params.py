@@ -77,7 +77,7 @@ class _Lifter(Rewriter):
         key = (callee, position, self.digests[weight])
         if key not in self.done:
             result = packer.results[0]
-            out = np.zeros(tuple(int(d) for d in result.shape), info(result.dtype).numpy)  # type: ignore[arg-type]  # static
+            out = np.zeros(tuple(int(d) for d in result.shape), info(result.dtype).numpy)
             run_prim_func(packer, (weight.data, out), {})
             self.done[key] = Constant(constant(out, result.dtype).data, TensorType(result.shape, result.dtype))
         return self.done[key]

@@ -205,6 +205,7 @@ class _Lowering:
         for actual, wanted in zip(type_dims(b.value.type), type_dims(b.var.type), strict=True):
             if isinstance(wanted, Dim) and wanted in b.defines and wanted not in self.bound:
                 yield BindDim(wanted, as_expr(actual))
+                yield Assert(as_expr(wanted) >= wanted.min, "runtime-shape", f"{wanted.name} is {{}}, but must be at least {wanted.min}", (as_expr(wanted),), b.span)
                 self.bound.add(wanted)
         stmts: list[Stmt] = []
         source = self.flat(b.value, stmts)
@@ -345,6 +346,8 @@ class _Lowering:
     def flat(self, expr: Expr, stmts: list[Stmt]) -> tuple[Buffer, ...]:
         """Buffers of a value, tuples flattened; constants are named on first use."""
         if isinstance(expr, Var):
+            if isinstance(expr.type, ShapeType):  # a variable of dimensions has no memory of its own
+                return (self.shape_value(ShapeExpr(expr.type.dims), stmts),)
             return self.buffers[expr]
         if isinstance(expr, TupleExpr):
             return tuple(b for f in expr.fields for b in self.flat(f, stmts))

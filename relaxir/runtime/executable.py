@@ -75,14 +75,10 @@ class _Block:
 class CompiledFunction:
     """A function of an `Executable`: call it with arrays, by position or by name."""
 
-    def __init__(
-        self, signature: Signature, index: int, context: _Context, raise_native: Callable[[int, str], None]
-    ) -> None:
+    def __init__(self, signature: Signature, index: int, owner: Executable) -> None:
         self._signature = signature
         self._index = index
-        self._context = context
-        self._raise = raise_native
-        self._call = context.library.cdll.rx_call
+        self._owner = owner
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -126,11 +122,7 @@ class CompiledFunction:
                 f"{self._signature.name}: gives {len(specs)} results, got {len(outputs)} arrays for them"
             )
         for spec, out in zip(specs, outputs, strict=True):
-            if (
-                not isinstance(out, np.ndarray)
-                or out.dtype != info(spec.type.dtype).numpy
-                or out.ndim != spec.type.rank
-            ):
+            if out.dtype != info(spec.type.dtype).numpy or out.ndim != spec.type.rank:
                 raise ArgumentError(f"{self._signature.name}: output `{spec.name}` must be an array of {spec.type}")
             if not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable):
                 raise ArgumentError(

@@ -5,6 +5,7 @@ that still need memory into workspace parameters. Parameters may leave with anot
 bytes, same order, so the calling convention is unaffected.
 
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

@@ -5,12 +5,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relaxir.schedule.loops import FEW_POINTS, Machine, chunked_vector, loop, nest, parallel, seq, vector
+from relaxir.support.dtypes import info
+from relaxir.support.errors import InternalError
 from relaxir.sym import DimLike, ceildiv, is_const, product
-from relaxir.tir import Axis, AxisKind, Bcast, Block, Expr, ForKind, If, Stmt, Store, Var, as_expr, const, eq, minimum
+from relaxir.tir import (
+    Alloc,
+    Axis,
+    AxisKind,
+    Bcast,
+    Block,
+    Buffer,
+    Expr,
+    For,
+    ForKind,
+    If,
+    Scope,
+    Stmt,
+    Store,
+    Var,
+    as_expr,
+    const,
+    eq,
+    minimum,
+)
 from relaxir.tir.access import loads_of, stride
 from relaxir.tir.expr import Size
 from relaxir.tir.visit import all_exprs, map_stmt, substitute_vars
 
+SHORT = 8  # a reduced axis shorter than this makes poor lanes
+TILE_BYTES = 256  # lanes of a column reduction held in registers
 TILE = 16  # edge of a transposition tile: 16 cache lines in, 16 out
 
 
@@ -35,22 +58,23 @@ def _strides(store: Store, var: Var) -> tuple[DimLike | None, tuple[DimLike | No
 
 
 def choose_lane(block: Block, axes: tuple[Axis, ...]) -> Axis | None:
-    """Choose the axis whose neighbours are adjacent in what is written and read, else in what is written, else none."""
+    """Choose the axis to vectorise, or None.
+
+    In this order: a kept axis along which all memory is contiguous or constant; a long reduced axis of that kind; a
+    kept axis along which at least the result is contiguous (loads are gathered); any reduced axis.
+    """
     store = block.body
     if not isinstance(store, Store):
         return None
-    fallback: Axis | None = None
+    kept, loose, long, short = [], [], [], []
     for axis in reversed(axes):
         written, read = _strides(store, axis.var)
-        if axis.kind is AxisKind.SPATIAL:
-            if written != 1:
-                continue
-            if not block_reduces(block) or all(s in (0, 1) for s in read):
-                return axis
-            fallback = fallback or axis
-        elif written == 0 and read and all(s in (0, 1) for s in read):
-            return axis
-    return fallback
+        even = all(s in (0, 1) for s in read)
+        if axis.kind is AxisKind.SPATIAL and written == 1:
+            (kept if even or not block_reduces(block) else loose).append(axis)
+        elif axis.kind is AxisKind.REDUCE and written == 0 and read and even:
+            (short if is_const(axis.extent) and int(axis.extent) < SHORT else long).append(axis)
+    return next(iter((*kept, *long, *loose, *short)), None)
 
 
 def block_reduces(block: Block) -> bool:
@@ -89,8 +113,42 @@ def inner_body(block: Block, split: Split) -> Stmt:
         return vector(split.lane, body)
     if split.lane_reduces:
         return seq(init, nest(split.reduce, vector(split.lane, body)))
-    start = vector(split.lane, init) if init is not None else None
-    return seq(start, nest(split.reduce, vector(split.lane, body)))
+    return _column_tiles(block, split)
+
+
+def _column_tiles(block: Block, split: Split) -> Stmt:
+    """A reduction with its lanes along a kept axis: tiles of lanes accumulate in registers.
+
+    before: ``vector j < n: y[j] = 0; for k: vector j < n: y[j] += x[k, j]``; after::
+
+        for t < (n + 63) // 64:
+          if whole tile:
+            alloc s[64]: vector j: s[j] = 0; for k: vector j: s[j] += x[k, t*64+j]; vector j: y[t*64+j] = s[j]
+          else: the same on y itself
+    """
+    lane, store, init = split.lane, block.body, block.init
+    if lane is None or not isinstance(store, Store) or not isinstance(init, Store):
+        raise InternalError("column tiles of a stage that is no reduction")
+    extent = lane.extent
+    size = _tile_size(block, lane)
+    tile, j = Axis(Var("tile"), ceildiv(extent, size)), Axis(Var(lane.var.name), size)
+    at: dict[Var, Expr] = {lane.var: tile.var * size + j.var}
+    acc = Buffer(store.buffer.name, (size,), store.buffer.dtype, Scope.REGISTER)
+    indices = tuple(substitute_vars(i, at) for i in store.indices)
+    whole = Alloc(
+        acc,
+        seq(
+            vector(j, Store(acc, (j.var,), substitute_vars(init.value, at))),
+            nest(split.reduce, vector(j, Store(acc, (j.var,), substitute_vars(store.value, at), store.combine))),
+            vector(j, Store(store.buffer, indices, acc[j.var])),
+        ),
+    )
+    if is_const(extent) and int(extent) % size == 0:
+        return nest((tile,), whole)
+    rest = as_expr(extent) - tile.var * size
+    start = For(j.var, rest, substitute_vars(init, at), ForKind.VECTOR)
+    more = nest(split.reduce, For(j.var, rest, substitute_vars(store, at), ForKind.VECTOR))
+    return nest((tile,), If(rest >= const(size), whole, seq(start, more)))
 
 
 def serial_nest(block: Block, leading: int = 0) -> Stmt:
@@ -107,8 +165,11 @@ def parallel_nest(block: Block, machine: Machine) -> Stmt:
     body = inner_body(block, split)
     points = product(a.extent for a in split.outer)
     few = is_const(points) and int(points) <= FEW_POINTS
-    if few and split.lane is not None and not split.lane_reduces:
+    if few and split.lane is not None and not block_reduces(block):
         return guard_broadcast(chunked_vector(split.lane, nest(split.outer, body), machine), split.lane)
+    if block_reduces(block) and split.lane is not None and not split.lane_reduces and isinstance(body, For):
+        tiles = Axis(body.var, ceildiv(split.lane.extent, _tile_size(block, split.lane)))
+        return guard_broadcast(parallel((*split.outer, tiles), body.body, machine), split.lane)
     return guard_broadcast(parallel(split.outer, body, machine), split.lane)
 
 
@@ -130,6 +191,13 @@ def _tiled(block: Block, split: Split, machine: Machine) -> Stmt:
         blocks.append(Axis(at, ceildiv(axis.extent, TILE)))
     outer = tuple(a for a in split.outer if a is not tile)
     return guard_broadcast(parallel((*outer, blocks[1], blocks[0]), body, machine), lane)
+
+
+def _tile_size(block: Block, lane: Axis) -> int:
+    """Lanes of a column tile."""
+    dtype = block.body.buffer.dtype if isinstance(block.body, Store) else "float32"
+    size = max(1, TILE_BYTES // info(dtype).bytes)
+    return min(size, max(1, int(lane.extent))) if is_const(lane.extent) else size
 
 
 def guard_broadcast(stmt: Stmt, lane: Axis | None) -> Stmt:

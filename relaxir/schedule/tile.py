@@ -35,7 +35,8 @@ from relaxir.tir import (
     const,
     identity,
 )
-from relaxir.tir.visit import map_expr
+from relaxir.tir.access import variables_of
+from relaxir.tir.visit import map_expr, map_stmt, reads_of, stores_of, walk, walk_expr
 
 CHAINS = 8  # independent multiply-adds that hide their latency: 4 cycles on 2 units
 
@@ -188,19 +189,53 @@ def _reduction(spec: TileSpec, acc: Buffer, rows: DimLike, sets: int) -> Stmt:
 
 def _finish(spec: TileSpec, acc: Buffer, rows: DimLike, bound: Callable[[Expr, Expr], Expr] | None) -> Stmt:
     i, j = Var("i"), Var("j")
-    place = spec.epilogue.values[0][0]
 
-    def at(e: Expr) -> Expr:
-        return spec.at(e, i, j)
+    def lanes(guard: Expr | None) -> Stmt:
+        body = finish_element(spec.epilogue, acc[const(0), i, j], lambda e: spec.at(e, i, j), guard)
+        return _hoisted(_lanes(j, spec, body))
 
-    body: Stmt = seq(
-        *(Store(s.buffer, tuple(at(x) for x in s.indices), s.value, s.combine) for s in spec.epilogue.stores)
-    )
-    for name, value in reversed(spec.epilogue.values):
-        body = Let(name, acc[const(0), i, j] if name is place else at(value), body)
-    if bound is not None:
-        body = If(bound(i, j), body)
-    return loop(i, rows, _lanes(j, spec, body), ForKind.UNROLL)
+    whole = lanes(None)
+    if bound is None:
+        return loop(i, rows, whole, ForKind.UNROLL)
+    part, last = lanes(bound(i, j)), const(spec.lanes - 1)
+    if spec.shared:  # all rows end at the same lane
+        return If(bound(const(0), last), loop(i, rows, whole, ForKind.UNROLL), loop(i, rows, part, ForKind.UNROLL))
+    return loop(i, rows, If(bound(i, last), whole, part), ForKind.UNROLL)
+
+
+def finish_element(epilogue: Epilogue, total: Expr, at: Callable[[Expr], Expr], guard: Expr | None = None) -> Stmt:
+    """Values and stores of one finished element.
+
+    Args:
+        epilogue: what to compute and store.
+        total: the sum; it is read outside the guard, so that it may stay in registers.
+        at: places the contraction's axes.
+        guard: whether the element exists; None if it does.
+    """
+    (place, _), *values = epilogue.values
+    body: Stmt = seq(*(Store(s.buffer, tuple(at(x) for x in s.indices), s.value, s.combine) for s in epilogue.stores))
+    for name, value in reversed(values):
+        body = Let(name, at(value), body)
+    return Let(place, total, body if guard is None else If(guard, body))
+
+
+def _hoisted(stmt: Stmt) -> Stmt:
+    """Read what all lanes share in front of the vector loop: a guard on lanes would make each lane read it.
+
+    before: ``vector j: if j < n: y[i, j] = s[j] + b[i]``;
+    after: ``let v = b[i]: vector j: if j < n: y[i, j] = s[j] + v``
+    """
+    bound = {s.var for s in walk(stmt) if isinstance(s, For | Let)}
+    written = {s.buffer for s in stores_of(stmt)}
+    shared: dict[Load, Var] = {}
+    for load in reads_of(stmt):
+        free = not variables_of(load) & bound and load.buffer not in written
+        if free and not any(isinstance(e, Load) for i in load.indices for e in walk_expr(i)):
+            shared.setdefault(load, Var(load.buffer.name, load.dtype))
+    body = map_stmt(stmt, on_expr=lambda e: shared.get(e, e) if isinstance(e, Load) else e)
+    for load, name in shared.items():
+        body = Let(name, load, body)
+    return body
 
 
 def masked(vector: Expr, inside: Expr) -> Expr:

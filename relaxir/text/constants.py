@@ -16,10 +16,11 @@ from relaxir.support.bfloat16 import float32_to_bfloat16
 from relaxir.support.dtypes import DType, info
 from relaxir.text.source import Source, number
 from relaxir.text.types import read_dtype
+from relaxir.tir.build import INTEGER_LIMITS
 
 
 def read_constant(call: ast.Call, arrays: Mapping[str, Array], source: Source) -> Constant:
-    """``R.const(elements, "f32")``, ``R.const(elements, shape, "f32")`` or ``R.const("w0", shape, "f32", sha256="...")``.
+    """A constant: its elements, ``R.const([1, 2], "f32")``, or a key, ``R.const("w0", shape, "f32", sha256="...")``.
 
     Raises:
         ParseError: with code ``parse-constant`` where data is missing, or not what the text says.
@@ -55,7 +56,9 @@ def _keyed(
         )
     constant = make_constant(data, dtype)
     if constant.digest != digest:
-        raise source.error(f"the data of constant `{key}` is not what the text was written with", call, "parse-constant")
+        raise source.error(
+            f"the data of constant `{key}` is not what the text was written with", call, "parse-constant"
+        )
     return constant
 
 
@@ -65,7 +68,9 @@ def _inline(node: ast.expr, shape: tuple[int, ...] | None, dtype: str, source: S
     if shape is None:
         shape = nested
     elif not (nested == shape or (elements == [] and 0 in shape)):
-        raise source.error(f"the elements have shape {list(nested)}, the text says {list(shape)}", node, "parse-constant")
+        raise source.error(
+            f"the elements have shape {list(nested)}, the text says {list(shape)}", node, "parse-constant"
+        )
     row = info(dtype)
     bits = [_element(e, row, source) for e in elements]
     unsigned = np.dtype(f"uint{row.numpy.itemsize * 8}")
@@ -90,7 +95,7 @@ def _element(node: ast.expr, row: DType, source: Source) -> int:
     """Bit pattern of one element."""
     if not row.is_float:
         value = int(source.boolean(node)) if row.name == "bool" else source.integer(node)
-        low, high = (0, 1) if row.name == "bool" else (np.iinfo(row.numpy).min, np.iinfo(row.numpy).max)
+        low, high = (0, 1) if row.name == "bool" else INTEGER_LIMITS[row.name]
         if not low <= value <= high:
             raise source.error(f"{value} does not fit {row.name}", node, "parse-constant")
         return value % (1 << row.bits)

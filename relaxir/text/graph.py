@@ -246,7 +246,9 @@ class _BodyReader:
         found.pending.clear()
         cond = self.values.operand(s.test)
         if cond.type != TensorType((), "bool"):
-            raise self.source.error(f"the condition must be bool[], got {describe(cond.type)}", s.test, "parse-annotation")
+            raise self.source.error(
+                f"the condition must be bool[], got {describe(cond.type)}", s.test, "parse-annotation"
+            )
         self.values.types.define(defines)
         then, name, written = self._branch(s.body, s)
         other, other_name, _ = self._branch(s.orelse, s)

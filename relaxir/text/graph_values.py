@@ -152,7 +152,7 @@ class ValueReader:
         try:
             inferred = op.infer(tuple(a.type for a in args), attrs, ctx)
         except (TypeError, ValueError, AttributeError) as error:  # attributes of the wrong type
-            raise self.source.error(f"{op.name}: the attributes do not fit: {error}", node)
+            raise self.source.error(f"{op.name}: the attributes do not fit: {error}", node) from None
         type_, owned = self.settle(inferred, written, defines, ctx, node)
         return Value(OpCall(op, args, attrs, type_, ctx.span), type_, owned)
 
@@ -171,13 +171,15 @@ class ValueReader:
         try:
             return op.Attrs(**given)
         except (TypeError, ValueError) as error:
-            raise self.source.error(f"{op.name}: {error}", node)
+            raise self.source.error(f"{op.name}: {error}", node) from None
 
     def _func_call(self, node: ast.Call, written: Type | None, defines: tuple[Dim, ...]) -> Value:
         callee = read_global(node.func, self.module.functions, self.source)
         signature = self.module.signatures.get(callee)
         if signature is None and callee in self.module.untyped:
-            raise self.source.error(f"the result type of `{callee}` is not written", node.func, help="write -> R.Tensor(...)")
+            raise self.source.error(
+                f"the result type of `{callee}` is not written", node.func, help="write -> R.Tensor(...)"
+            )
         if signature is None:
             help_text = f"write R.call_tir(Module.{callee}, (...), out=...)"
             raise self.source.error(f"`{callee}` is a tensor program", node.func, help=help_text)
@@ -192,7 +194,9 @@ class ValueReader:
         given = self.source.arguments(node, ("callee", "args"), ("out", "dims"))
         callee = read_global(given["callee"], self.module.functions, self.source)
         if callee in self.module.signatures or callee in self.module.untyped:
-            raise self.source.error(f"`{callee}` is not a tensor program", given["callee"], help=f"write Module.{callee}(...)")
+            raise self.source.error(
+                f"`{callee}` is not a tensor program", given["callee"], help=f"write Module.{callee}(...)"
+            )
         args = tuple(self.operand(a) for a in self.source.items(given["args"]))
         dims = read_shape(given["dims"], self.scope.dims, self.source) if "dims" in given else ()
         out = self._out(given, written, node)

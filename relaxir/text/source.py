@@ -80,7 +80,7 @@ class Source:
         try:
             tree = ast.parse(text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            raise self.error(f"cannot read `{text[:80]}`", node)
+            raise self.error(f"cannot read `{text[:80]}`", node) from None
         written = (
             ast.get_source_segment(self._line(node.lineno), _on_first_line(node))
             if node.lineno == node.end_lineno
@@ -121,7 +121,7 @@ class Source:
         try:
             return float.fromhex(text) if "0x" in text else float(text)
         except (ValueError, OverflowError):
-            raise self.error(f"`{text}` is not a number", node)
+            raise self.error(f"`{text}` is not a number", node) from None
 
     def items(self, node: ast.expr) -> list[ast.expr]:
         """Elements of a tuple (or list) display."""

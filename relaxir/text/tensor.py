@@ -173,7 +173,7 @@ class TensorReader(ExprReader):
             raise self.source.error("one assignment has one target", s)
         if isinstance(target, ast.Name):
             kind = member(value, "T") if isinstance(value, ast.Call) else None
-            if kind in DEFINITIONS and isinstance(value, ast.Call):
+            if kind is not None and kind in DEFINITIONS and isinstance(value, ast.Call):
                 return self._host.definition(kind, target, value)
             help_text = "name a scalar with T.let(...), a buffer with T.alloc(shape, dtype)"
             raise self.source.error(f"`{target.id}` is not assigned an element, T.let or T.alloc", s, help=help_text)
@@ -191,7 +191,9 @@ class TensorReader(ExprReader):
     def _augmented(self, s: ast.AugAssign) -> Stmt:
         combine = AUGMENTED_READ.get(type(s.op))
         if combine is None:
-            raise self.source.error("only +=, *=, &= and |= combine", s, help='write out[i] = T.combine("max", out[i], value)')
+            raise self.source.error(
+                "only +=, *=, &= and |= combine", s, help='write out[i] = T.combine("max", out[i], value)'
+            )
         return self._store(s.target, s.value, combine)
 
     def _store(self, target: ast.expr, value: ast.expr, combine: Combine | None) -> Stmt:
@@ -275,10 +277,12 @@ class TensorReader(ExprReader):
                 level = self.source.integer(args["level"]) if "level" in args else 1
                 write = self.source.boolean(args["write"]) if "write" in args else False
                 return Prefetch(*self.element(args["element"]), level, write)
-            if kind in EFFECTS:
+            if kind is not None and kind in EFFECTS:
                 return self._host.effect(kind, call)
         if kind is not None:
-            raise self.source.unknown("statement", f"T.{kind}", (f"T.{n}" for n in ("require", "prefetch", *EFFECTS)), call)
+            raise self.source.unknown(
+                "statement", f"T.{kind}", (f"T.{n}" for n in ("require", "prefetch", *EFFECTS)), call
+            )
         raise self.source.error("a value on its own is not a statement", s)
 
     def _require(self, call: ast.Call) -> Stmt:

@@ -78,6 +78,10 @@ class ExprReader:
             return self.scope.find(node.id, Buffer, "buffer", node)
         raise self.source.error("expected the name of a buffer", node)
 
+    def buffers(self, node: ast.expr) -> tuple[Buffer, ...]:
+        """A tuple of buffers."""
+        return tuple(self.buffer(b) for b in self.source.items(node))
+
     def element(self, node: ast.expr) -> tuple[Buffer, tuple[Expr, ...]]:
         """``x[i, j]``: the buffer and its indices."""
         if not isinstance(node, ast.Subscript):
@@ -85,7 +89,9 @@ class ExprReader:
         buffer = self.buffer(node.value)
         items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if len(items) != len(buffer.shape):
-            raise self.source.error(f"buffer `{buffer.name}` has rank {len(buffer.shape)}, got {len(items)} indices", node)
+            raise self.source.error(
+                f"buffer `{buffer.name}` has rank {len(buffer.shape)}, got {len(items)} indices", node
+            )
         return buffer, tuple(self.expr(i, "int64") for i in items)
 
     def expr(self, node: ast.expr, expected: str | None = None) -> Expr:
@@ -97,7 +103,9 @@ class ExprReader:
         result = self._read(node, expected)
         if expected is not None and result.dtype != expected:
             help_text = f'write T.cast(..., "{info(expected).short}")'
-            raise self.source.error(f"expected {expected}, got {result.dtype}", node, "parse-annotation", help=help_text)
+            raise self.source.error(
+                f"expected {expected}, got {result.dtype}", node, "parse-annotation", help=help_text
+            )
         return result
 
     def _read(self, node: ast.expr, expected: str | None) -> Expr:
@@ -179,7 +187,8 @@ class ExprReader:
         if isinstance(node, ast.Compare):
             if len(node.ops) != 1:
                 raise self.source.error("comparisons do not chain", node, help="join them with &: (a < b) & (b < c)")
-            kind, left, right = type(node.ops[0]), node.left, node.comparators[0]
+            kind: type[ast.AST] = type(node.ops[0])
+            left, right = node.left, node.comparators[0]
         else:
             kind, left, right = type(node.op), node.left, node.right
         op = OPERATORS.get(kind)
@@ -196,7 +205,7 @@ class ExprReader:
         try:
             return make(*parts)
         except ValueError as error:
-            raise self.source.error(str(error), node, "parse-annotation")
+            raise self.source.error(str(error), node, "parse-annotation") from None
 
     def _call(self, node: ast.Call, expected: str | None) -> Expr:
         name = member(node, "T")
@@ -212,7 +221,9 @@ class ExprReader:
             arg = self.source.arguments(node, ("x",))["x"]
             keeps = name not in ("isnan", "isinf")
             return Call(INTRINSICS[name], self._read(arg, expected if keeps else None))
-        raise self.source.unknown("function", f"T.{name}", (f"T.{n}" for n in (*_CALLS, *FUNCTIONS, *INTRINSICS)), node.func)
+        raise self.source.unknown(
+            "function", f"T.{name}", (f"T.{n}" for n in (*_CALLS, *FUNCTIONS, *INTRINSICS)), node.func
+        )
 
     def _select(self, node: ast.Call, expected: str | None) -> Expr:
         args = self.source.arguments(node, ("cond", "then", "other"))

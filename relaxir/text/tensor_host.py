@@ -92,9 +92,9 @@ class HostReader:
         if kind == "copy":
             return Copy(r.buffer(args["target"]), r.buffer(args["source"]))
         if kind == "call_host":
-            given = [tuple(r.buffer(a) for a in source.items(args[key])) for key in ("args", "outputs")]
-            return CallHost(read_global(args["callee"], self._functions, source), *given, source.span(call))
-        buffers = tuple(r.buffer(a) for a in source.items(args["args"]))
+            callee = read_global(args["callee"], self._functions, source)
+            return CallHost(callee, r.buffers(args["args"]), r.buffers(args["outputs"]), source.span(call))
+        buffers = r.buffers(args["args"])
         if kind == "call_library":
             return CallLibrary(source.string(args["symbol"]), buffers, source.span(call))
         dims = r.shape(args["dims"]) if "dims" in args else ()

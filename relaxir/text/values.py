@@ -19,7 +19,7 @@ NO_DIMS: Final[Mapping[str, Dim]] = MappingProxyType({})
 def read_value(
     node: ast.expr, source: Source, dims: Mapping[str, Dim] = NO_DIMS, arrays: Mapping[str, Array] | None = None
 ) -> object:
-    """None, bool, int, float, str, bytes, dimension; tuples, lists and mappings of them; with ``arrays`` constants too."""
+    """None, bool, number, str, bytes, dimension; tuples, lists and mappings of them; with ``arrays`` constants too."""
     if isinstance(node, ast.Constant):
         if node.value is None or isinstance(node.value, bool | int | float | str | bytes):
             return node.value

@@ -1,8 +1,8 @@
 """Printing of scalar expressions: infix with minimal parentheses, literals typed only where the context does not.
 
-A literal stands bare where the other operand, the stored buffer or an index position fixes its dtype, or where its form
-does (ints are int64, floats float32); elsewhere it is ``T.const(1.0, "f16")``. Sizes print as dimension expressions, and
-int64 arithmetic over nothing but sizes and literals prints as the one dimension expression that it equals.
+A literal stands bare where the other operand, the stored buffer or an index position fixes its dtype, or where its
+form does (ints are int64, floats float32); elsewhere it is ``T.const(1.0, "f16")``. Sizes print as dimension
+expressions, and int64 arithmetic over nothing but sizes and literals prints as the one dimension expression it equals.
 """
 
 from __future__ import annotations

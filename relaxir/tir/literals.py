@@ -24,7 +24,7 @@ def _escape(char: str) -> str:
 
 
 def float_text(value: float, dtype: str = "float64") -> str | None:
-    """Shortest decimal that reads back as ``value`` rounded to ``dtype``; None where no decimal does (inf, NaN, ...)."""
+    """Shortest decimal that reads back as ``value`` rounded to ``dtype``; None where none does (inf, NaN, ...)."""
     if not math.isfinite(value):
         return None
     if dtype == "float32":

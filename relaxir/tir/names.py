@@ -94,7 +94,7 @@ class DimNames:
             name = self._names.add(dim, dim.name, keep=True)
             self._shown[dim] = Dim(name, dim.min, dim.max, dim.multiple_of)
             self._plain = self._plain and name == dim.name
-        return self._shown[dim].name
+        return str(self._shown[dim].name)
 
     def text(self, expr: DimLike) -> str:
         """A dimension expression in the names of the text."""

@@ -1,4 +1,4 @@
-"""Printing of tensor programs as valid Python; `relaxir.text` reads it back. docs/reference/language.md has the forms."""
+"""Printing of tensor programs as valid Python; `relaxir.text` reads it back (forms: docs/reference/language.md)."""
 
 from __future__ import annotations
 

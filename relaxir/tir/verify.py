@@ -122,15 +122,17 @@ class _Checker:
         """Bind variables and buffers inside the ``with``."""
         added: list[Var | Buffer] = []
         for item in items:
-            known: set[Var] | set[Buffer] = self.vars if isinstance(item, Var) else self.buffers
-            if item in known:
+            if item in self.vars or item in self.buffers:
                 self.fail(3, f"`{item.name}` is bound again while it is visible", "verify-redefined")
+                continue
+            added.append(item)
+            if isinstance(item, Var):
+                self.vars.add(item)
             else:
-                known.add(item)  # type: ignore[arg-type]  # the set for its kind
-                added.append(item)
+                self.buffers.add(item)
         yield
-        for item in added:
-            (self.vars if isinstance(item, Var) else self.buffers).discard(item)  # type: ignore[arg-type]  # as above
+        self.vars.difference_update(added)
+        self.buffers.difference_update(added)
 
     # ---- statements ------------------------------------------------------------------------------------------------
 

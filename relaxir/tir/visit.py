@@ -164,9 +164,8 @@ def substitute_vars(node: Node, mapping: Mapping[Var, Expr]) -> Node:
     def swap(e: Expr) -> Expr:
         return mapping.get(e, e) if isinstance(e, Var) else e
 
-    if isinstance(node, Expr):
-        return map_expr(node, swap)
-    return map_stmt(node, on_expr=swap)
+    rebuilt = map_expr(node, swap) if isinstance(node, Expr) else map_stmt(node, on_expr=swap)
+    return rebuilt  # type: ignore[return-value]  # the same kind of node as went in
 
 
 def substitute_buffers(stmt: Stmt, mapping: Mapping[Buffer, Buffer]) -> Stmt:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from relaxir.backends.llvm.api_ir import HostFunction, Site
+from relaxir.backends.llvm.call_ir import HostFunction, Site
 from relaxir.backends.llvm.compile import Workers
 from relaxir.backends.llvm.library import Library, LoadedLibrary
 from relaxir.backends.llvm.memory import HugeMemory
@@ -19,7 +19,6 @@ INTERNALS = (
     "rx_frame_push",
     "rx_frame_pop",
     "rx_fail",
-    "rx_report",
 )
 
 

@@ -72,21 +72,23 @@ class Jit:
         self.text = with_stubs(emit_module(funcs, self.target, self.sites))
         self.object = compile_module(self.text, self.target, passes)
         if "jit" not in _JIT:
-            machine = llvm.Target.from_triple(self.target.triple).create_target_machine(reloc="pic", codemodel="default", jit=True)
+            machine = llvm.Target.from_triple(self.target.triple).create_target_machine(
+                reloc="pic", codemodel="default", jit=True
+            )
             _JIT["jit"] = llvm.create_lljit_compiler(machine, use_jit_link=True)
         builder = llvm.JITLibraryBuilder().add_object_img(self.object).add_current_process()
         for name in funcs:
-            builder.export_symbol(name)
+            builder.export_symbol(f"kernel_{name}")
         self.library = builder.link(_JIT["jit"], f"emit_test_{next(_COUNT)}")
         self.workspace = np.zeros(16, np.int64)
 
     def address(self, name):
-        return self.library[name]
+        return self.library[f"kernel_{name}"]
 
     def function(self, name):
         func = self.funcs[name]
         kinds = [ctypes.c_void_p] * (1 + len(func.params)) + [ctypes.c_int64] * len(func.dims)
-        return ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(self.library[name])
+        return ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(self.library[f"kernel_{name}"])
 
     def __call__(self, name, *arrays, dims=None):
         """Run on copies inside larger blocks; results and temporaries are written back; canaries are checked."""

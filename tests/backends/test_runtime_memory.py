@@ -62,7 +62,6 @@ class Runtime:
             ("rx_frame_push", pointer, (pointer, integer)),
             ("rx_frame_pop", None, (pointer, integer)),
             ("rx_fail", None, (pointer, code, code, integer, integer, integer, integer)),
-            ("rx_report", code, (pointer, pointer, code)),
         ):
             function = getattr(self.cdll, name)
             function.restype, function.argtypes = result, arguments

@@ -12,6 +12,9 @@ import pytest
 from relaxir import ops
 from relaxir.ir import Bind, Binding, BlockBuilder, CallTIR, InferCtx, IRModule, OpCall, TensorType, TupleType, Var
 from relaxir.ir.rewrite import Rewriter, all_bindings
+from relaxir.ops.indexing import slice_range
+from relaxir.passes import Pipeline
+from relaxir.pipelines import GRAPH, LOWER
 from relaxir.runtime.interp import run_graph
 from relaxir.support.errors import RuntimeIndexError, RuntimeShapeError
 from relaxir.sym import Facts, Relation, dim
@@ -224,3 +227,29 @@ def test_shape_values() -> None:
         shape = ops.TABLE["shape_of"].decompose((p,), ops.TABLE["shape_of"].Attrs(), bb)
         bb.emit_func_output(bb.emit(ops.op.shape_to_tensor(shape)))
     assert run_graph(bb.get(), "main", (x,)).tolist() == [2, 5]
+
+
+def sliced_at_run_time() -> IRModule:
+    """``x[s:e:k]`` with all three read from a tensor."""
+    bb = BlockBuilder()
+    x, t = Var("x", TensorType((m,), "int64")), Var("t", TensorType((3,), "int64"))
+    with bb.function("main", (x, t)):
+        read = bb.emit(ops.op.tensor_to_shape(t, min=(-(2**63),) * 3, names=("s", "e", "k")))
+        found = slice_range(*read.type.dims, m, Facts((m, *read.type.dims)))
+        attrs = {"axes": (0,), "begin": (found.begin,), "size": (found.size,), "step": (found.step,)}
+        bb.emit_func_output(bb.emit(ops.op.strided_slice(x, **attrs)))
+    return bb.get()
+
+
+@pytest.mark.parametrize("stage", [(), GRAPH, (*GRAPH, *LOWER)], ids=["built", "graph", "lowered"])
+def test_slices_from_data(stage: tuple[Any, ...]) -> None:
+    """One program for every start, end and step, the sentinels of exported models included."""
+    module = Pipeline(stage)(sliced_at_run_time())
+    low, high = -(2**63), 2**63 - 1
+    for s, e, k in ((0, high, 1), (-1, low, -1), (-3, -1, 1), (high, low, -2), (1, 4, 2), (low, high, 3), (3, 1, 1)):
+        for size in (0, 5):
+            x = np.arange(size)
+            same(run_graph(module, "main", (x, np.array([s, e, k]))), x[s:e:k])
+    if stage:
+        with pytest.raises(RuntimeShapeError, match="step"):
+            run_graph(module, "main", (np.arange(3), np.array([0, 1, 0])))

@@ -47,6 +47,16 @@ def test_constant_slices(extent: int) -> None:
         assert elements(slice_range(start, stop, step, extent), {}) == expected(start, stop, step, extent)
 
 
+def test_clamping_of_onnx() -> None:
+    """Only a start before the first element of a backward slice differs: there it means the first element."""
+    at_run_time = slice_range(s, e, t, n, onnx=True)
+    for extent, start, stop, step in itertools.product((0, 1, 5), (-9, -5, -1, 0, 4, 9), ENDS[1::2], (2, -1, -2)):
+        clamped = max(start, -extent) if step < 0 else start
+        want = expected(clamped, stop, step, extent)
+        assert elements(slice_range(start, stop, step, extent, onnx=True), {}) == want
+        assert elements(at_run_time, {"n": extent, "s": start, "e": stop, "t": step}) == want
+
+
 @pytest.mark.parametrize("step", [1, 3, -1, -2])
 def test_symbolic_extent(step: int) -> None:
     """Constant ends of an axis of unknown extent: one formula for all extents."""

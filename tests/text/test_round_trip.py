@@ -8,8 +8,8 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 from hypothesis import given
-from tests.strategies import block_programs, graph_modules, loop_programs
 
+from relaxir import evaluate
 from relaxir.ir import Attrs, BlockBuilder, IRModule, ShapeType, TensorType, TupleType, Var, const
 from relaxir.ir.builder import PendingCall
 from relaxir.ir.op import Example, Op, attr_dims
@@ -21,6 +21,7 @@ from relaxir.ops import OPS, TABLE, op
 from relaxir.sym import Dim, dim, free_dims
 from relaxir.text import parse
 from relaxir.tir import PrimFunc
+from tests.strategies import block_programs, graph_modules, loop_programs
 
 
 def read_back(module: IRModule) -> IRModule:
@@ -117,8 +118,14 @@ def exact_module() -> IRModule:
         const(np.arange(65, dtype=np.int16)),
     ]
     bb = BlockBuilder()
-    params = [Var("lambda", TensorType((n, dim("class")), "f32")), Var("a.b", TensorType((n,), "f32")), Var("n", TensorType((), "f32"))]
-    with bb.function("for", params, attrs={"note": 'quote " back\\slash\nline \u00e9 \u2028 \ud800', "not an id": 1.5, "where": None}):
+    params = [
+        Var("lambda", TensorType((n, dim("class")), "f32")),
+        Var("a.b", TensorType((n,), "f32")),
+        Var("n", TensorType((), "f32")),
+    ]
+    with bb.function(
+        "for", params, attrs={"note": 'quote " back\\slash\nline \u00e9 \u2028 \ud800', "not an id": 1.5, "where": None}
+    ):
         kept = [bb.emit(c, "while") for c in constants]
         bb.emit_func_output((*kept, bb.emit(op.exp(params[0]))))
     module = bb.get()
@@ -136,11 +143,14 @@ def test_exact_values_and_awkward_names() -> None:
         if hasattr(a.value, "data"):
             assert a.value.data.tobytes() == b.value.data.tobytes()
             assert a.value.type == b.value.type
+    feeds = [np.zeros((4, 7), np.float32), np.zeros(4, np.float32), np.float32(0)]
+    results = zip(evaluate(module, "for", *feeds), evaluate(again, "for", *feeds), strict=True)
+    assert all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in results)
     stored = zip(module.attrs["constants"], again.attrs["constants"], strict=True)  # type: ignore[call-overload]  # tuples
     assert all(a.data.tobytes() == b.data.tobytes() for a, b in stored)
 
 
-HOST = '''# relaxir 0.1
+HOST = """# relaxir 0.1
 @I.module(entries=("main",))
 class Module:
     @T.prim_func(workspaces=1)
@@ -169,7 +179,7 @@ class Module:
             b = T.alloc_frame((n,), "f32")
             T.call_library("sgemm", (t, out))
         T.copy(a, b)
-        T.call_host(Module.main, (t,), (out,))'''
+        T.call_host(Module.main, (t,), (out,))"""
 
 
 def test_host_programs() -> None:
@@ -178,7 +188,7 @@ def test_host_programs() -> None:
     assert not verify_module(module, 3)
 
 
-GRAPH = '''# relaxir 0.1
+GRAPH = """# relaxir 0.1
 @I.module
 class Module:
     @T.prim_func
@@ -188,7 +198,7 @@ class Module:
             y[i] = x[i] * 2.0
 
     @R.function(where="n <= m, m % 4 == 0", pure=False, kind="test")
-    def main(x: R.Tensor(("n", "m"), "f32"), s: R.Shape(("n * 2",)), t: R.Tuple(R.Tensor(("m",), "f32"), R.Prim("i64"), R.Any), any_: R.Any(name="any"), f: R.Func((R.Tensor(("k",), "f32"),), R.Tensor(("k",), "f32")), c: R.Tensor((), "bool")) -> R.Tensor(("q",), "f32"):
+    def main(x: R.Tensor(("n", "m"), "f32"), s: R.Shape(("n * 2",)), t: R.Tuple(R.Tensor(("m",), "f32"), R.Prim("i64"), R.Any), a_y: R.Any(name="a-y"), f: R.Func((R.Tensor(("k",), "f32"),), R.Tensor(("k",), "f32")), c: R.Tensor((), "bool")) -> R.Tensor(("q",), "f32"):
         n = R.dim("n", min=1)
         m = R.dim("m")
         R.check(n * 2 <= m, "runtime-shape", "n is {} and m {}", n, m)
@@ -209,8 +219,8 @@ class Module:
             j: R.Tensor((q,), "f32") = i
         j_1: R.Tensor((q,), "f32") = j
         l = R.fresh_dim("l")
-        r: R.Tensor((l,), "f32") = Module.main(x, s, t, any_, f, c)
-        return j_1'''
+        r: R.Tensor((l,), "f32") = Module.main(x, s, t, a_y, f, c)
+        return j_1"""
 
 
 def test_every_graph_form() -> None:
@@ -219,7 +229,7 @@ def test_every_graph_form() -> None:
 
 
 def test_names_of_functions_and_symbols() -> None:
-    text = GRAPH.replace("def double", 'def double_').replace("@T.prim_func\n", '@T.prim_func(symbol="dou.ble")\n')
+    text = GRAPH.replace("def double", "def double_").replace("@T.prim_func\n", '@T.prim_func(symbol="dou.ble")\n')
     text = text.replace("Module.double", 'Module["dou.ble"]')
     module = parse(text.replace("double_", "dou_ble"), TABLE)
     assert "dou.ble" in module

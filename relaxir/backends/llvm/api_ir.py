@@ -1,70 +1,21 @@
-"""The C interface of a generated library, as LLVM IR: contexts, errors, and the call of a function by number.
+"""Contexts of a generated library, as LLVM IR.
 
 Invariants:
 
 1. A context is immutable but for its pools; any number of calls may run on one context at a time.
-2. ``rx_call`` returns 0 or the code of the call's first error, whose text ``rx_last_error`` gives until the next
-   error in that context.
-3. ``rx_create`` returns null with a text in ``rx_create_error`` when the processor lacks a feature, the options are
+2. ``rx_create`` returns null with a text in ``rx_create_error`` when the processor lacks a feature, the options are
    malformed, weights are needed and absent, or memory is short.
 """
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from relaxir.backends.llvm.call_ir import HostFunction, Site, call_text
 from relaxir.backends.llvm.cpu_ir import checks_cpu
-from relaxir.backends.llvm.ir_text import c_string, expand
+from relaxir.backends.llvm.ir_text import c_string, c_table, expand
 from relaxir.backends.llvm.layout import FIELDS
 from relaxir.backends.llvm.target import Target
-
-OK: Final = 0
-ERROR_MEMORY: Final = 1
-"""An allocation failed or a size is out of range."""
-ERROR_ARGUMENT: Final = 2
-"""``rx_call`` was given a wrong function number or count of tensors."""
-FIRST_SITE_CODE: Final = 16
-"""Codes from here on are the code generator's own."""
-
-_FORMAT: Final = re.compile(r"%(%|lld)")
-
-
-@dataclass(frozen=True)
-class Site:
-    """A place in the program that can fail at run time."""
-
-    code: int
-    """The value ``rx_call`` returns, for reference (the generated code passes it to ``rx_fail``)."""
-    format: str
-    """The message, with ``%lld`` for up to four values and ``%%`` for a percent sign."""
-
-    def __post_init__(self) -> None:
-        """Refuse formats that would read other than the four values."""
-        if self.format.count("%") != sum(
-            len(m.group()) - (m.group() == "%lld") * 3 for m in _FORMAT.finditer(self.format)
-        ):
-            raise ValueError(f"only %lld and %% may stand in a message: {self.format!r}")
-        if len([m for m in _FORMAT.finditer(self.format) if m.group() == "%lld"]) > 4:
-            raise ValueError(f"a message shows at most four values: {self.format!r}")
-
-
-@dataclass(frozen=True)
-class HostFunction:
-    """A function of the model that ``rx_call`` reaches by its place in the list."""
-
-    name: str
-    """The user's name for it."""
-    inputs: int
-    """Number of input tensors."""
-    outputs: int
-    """Number of output tensors."""
-
-    @property
-    def symbol(self) -> str:
-        """The symbol of its host entry ``i32 (ptr ctx, ptr ws, ptr inputs, ptr outputs)``."""
-        return f"host_{self.name}"
 
 
 def api_text(
@@ -80,61 +31,12 @@ def api_text(
     missing = [f"this processor lacks {name}, which the library was built to use ({target.name})" for name in checked]
     parts = [
         c_string("@rx_metadata_text", metadata_json),
-        _table("@rx_site_formats", [site.format for site in sites]),
-        _table("@rx_missing_texts", missing),
+        c_table("@rx_missing_texts", missing),
         "".join(c_string(f"@{name}", text) for name, text in _TEXTS.items()),
     ]
-    numbers = {
-        "SITES": len(sites),
-        "NEEDS_WEIGHTS": int(weights_bytes > 0),
-        "MEMORY": ERROR_MEMORY,
-        "ARGUMENT": ERROR_ARGUMENT,
-    }
-    parts.append(expand(_CONTEXTS + _ERRORS, {**FIELDS, **numbers}))
-    parts.append(expand(_call_text(functions), {**FIELDS, **numbers}))
+    parts.append(expand(_CONTEXTS, {**FIELDS, "NEEDS_WEIGHTS": int(weights_bytes > 0)}))
+    parts.append(call_text(sites, functions))
     return "".join(parts)
-
-
-def _table(name: str, texts: Sequence[str]) -> str:
-    """Return a constant array of pointers to ``texts`` (one null if there are none)."""
-    strings = "".join(c_string(f"{name}.{index}", text) for index, text in enumerate(texts))
-    items = ", ".join(f"ptr {name}.{index}" for index in range(len(texts))) or "ptr null"
-    return f"{strings}{name} = internal constant [{max(1, len(texts))} x ptr] [{items}]\n"
-
-
-def _symbol(name: str) -> str:
-    """Return ``@name`` in LLVM's spelling."""
-    return (
-        f"@{name}"
-        if re.fullmatch(r"[A-Za-z_.][\w.]*", name, re.ASCII)
-        else '@"' + "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in name.encode()) + '"'
-    )
-
-
-def _call_text(functions: Sequence[HostFunction]) -> str:
-    """Return ``rx_call``: check the counts, take a workspace, call the host entry, report."""
-    escape = "$$"
-    texts, blocks = [], []
-    for index, function in enumerate(functions):
-        name = function.name.replace("%", "%%")
-        message = f"'{name}' takes {function.inputs} inputs and {function.outputs} outputs, not %lld and %lld"
-        texts.append(c_string(f"@rx_arity.{index}", message).replace("$", escape))
-        blocks.append(
-            f"f{index}:\n"
-            + f"  %in{index} = icmp eq i64 %nin, {function.inputs}\n"
-            + f"  %out{index} = icmp eq i64 %nout, {function.outputs}\n"
-            + f"  %fit{index} = and i1 %in{index}, %out{index}\n  br i1 %fit{index}, label %ws, label %arity\n"
-        )
-        texts.append(f"declare i32 {_symbol(function.symbol)}(ptr, ptr, ptr, ptr)\n".replace("$", escape))
-    count = len(functions)
-    cases = " ".join(f"i64 {index}, label %f{index}" for index in range(count))
-    arity = "".join(f", [ @rx_arity.{index}, %f{index} ]" for index in range(count)).lstrip(", ")
-    hosts = ", ".join(f"ptr {_symbol(function.symbol)}" for function in functions).replace("$", escape) or "ptr null"
-    texts.append(f"@rx_hosts = internal constant [{max(1, count)} x ptr] [{hosts}]\n")
-    head = _CALL_HEAD.replace("CASES", cases)
-    arity_block = f"arity:\n  %message = phi ptr {arity}\n{_CALL_ARITY}" if count else ""
-    ws_block = _CALL_WS if count else ""
-    return "".join(texts) + head + "".join(blocks) + arity_block + ws_block + "}\n"
 
 
 _TEXTS: Final = MappingProxyType(
@@ -144,16 +46,12 @@ _TEXTS: Final = MappingProxyType(
         "rx_text_allocator": "rx_options needs both alloc and free or neither",
         "rx_text_weights": "this library carries no weights: pass rx_options.weights",
         "rx_text_memory": "out of memory",
-        "rx_text_size": "out of memory or a size is out of range",
-        "rx_text_function": "there is no function number %lld",
-        "rx_text_code": "error %lld",
     }
 )
 
 _CONTEXTS: Final = """\
 @rx_weights = extern_weak global i8
 @rx_create_text = internal global ptr @rx_text_none
-declare i32 @snprintf(ptr, i64, ptr, ...)
 
 define i32 @rx_abi_version() nounwind {
   ret i32 1
@@ -163,10 +61,6 @@ define ptr @rx_metadata() nounwind {
 }
 define ptr @rx_create_error() nounwind {
   %text = load atomic ptr, ptr @rx_create_text acquire, align 8
-  ret ptr %text
-}
-define ptr @rx_last_error(ptr %ctx) nounwind {
-  %text = at %ctx CTX_TEXT
   ret ptr %text
 }
 define ptr @rx_create(ptr %options) nounwind {
@@ -268,84 +162,4 @@ done:
   store i64 %sum, ptr %out3
   ret void
 }
-"""
-
-_ERRORS: Final = """\
-define internal void @rx_say(ptr %ctx, ptr %format, i64 %v0, i64 %v1, i64 %v2, i64 %v3) nounwind {
-  %lock = at %ctx CTX_WS_LOCK
-  %text = at %ctx CTX_TEXT
-  call void @rx_lock(ptr %lock)
-  %n = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %text, i64 ${TEXT_BYTES}, ptr %format,
-    i64 %v0, i64 %v1, i64 %v2, i64 %v3)
-  call void @rx_unlock(ptr %lock)
-  ret void
-}
-; ---- put the call's first error into words; returns its code (%status if only the host entry reports one)
-define i32 @rx_report(ptr %ctx, ptr %ws, i32 %status) nounwind {
-entry:
-  %code = get i32 %ws WS_CODE
-  %recorded = icmp ne i32 %code, 0
-  br i1 %recorded, label %site, label %bare
-bare:
-  %fine = icmp eq i32 %status, 0
-  br i1 %fine, label %done, label %generic
-site:
-  %index = get i32 %ws WS_SITE
-  %known = icmp ult i32 %index, $SITES
-  br i1 %known, label %look, label %generic
-look:
-  %v0 = get i64 %ws WS_V0
-  %v1 = get i64 %ws WS_V1
-  %v2 = get i64 %ws WS_V2
-  %v3 = get i64 %ws WS_V3
-  %format_p = getelementptr ptr, ptr @rx_site_formats, i32 %index
-  %format = load ptr, ptr %format_p
-  call void @rx_say(ptr %ctx, ptr %format, i64 %v0, i64 %v1, i64 %v2, i64 %v3)
-  ret i32 %code
-generic:
-  %value = phi i32 [ %status, %bare ], [ %code, %site ]
-  %memory = icmp eq i32 %value, $MEMORY
-  %text = select i1 %memory, ptr @rx_text_size, ptr @rx_text_code
-  %wide = sext i32 %value to i64
-  call void @rx_say(ptr %ctx, ptr %text, i64 %wide, i64 0, i64 0, i64 0)
-  ret i32 %value
-done:
-  ret i32 0
-}
-"""
-
-_CALL_HEAD: Final = """\
-define i32 @rx_call(ptr %ctx, i64 %function, ptr %inputs, i64 %nin, ptr %outputs, i64 %nout) nounwind {
-entry:
-  %dead = icmp eq ptr %ctx, null
-  br i1 %dead, label %nowhere, label %choose
-nowhere:
-  ret i32 $ARGUMENT
-choose:
-  switch i64 %function, label %unknown [ CASES ]
-unknown:
-  call void @rx_say(ptr %ctx, ptr @rx_text_function, i64 %function, i64 0, i64 0, i64 0)
-  ret i32 $ARGUMENT
-"""
-
-_CALL_ARITY: Final = """\
-  call void @rx_say(ptr %ctx, ptr %message, i64 %nin, i64 %nout, i64 0, i64 0)
-  ret i32 $ARGUMENT
-"""
-
-_CALL_WS: Final = """\
-ws:
-  %space = call ptr @rx_ws_acquire(ptr %ctx)
-  %short = icmp eq ptr %space, null
-  br i1 %short, label %memory, label %run
-memory:
-  call void @rx_say(ptr %ctx, ptr @rx_text_memory, i64 0, i64 0, i64 0, i64 0)
-  ret i32 $MEMORY
-run:
-  %host_p = getelementptr ptr, ptr @rx_hosts, i64 %function
-  %host = load ptr, ptr %host_p
-  %status = call i32 %host(ptr %ctx, ptr %space, ptr %inputs, ptr %outputs)
-  %result = call i32 @rx_report(ptr %ctx, ptr %space, i32 %status)
-  call void @rx_ws_release(ptr %ctx, ptr %space)
-  ret i32 %result
 """

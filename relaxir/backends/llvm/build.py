@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from relaxir.backends.llvm.api_ir import HostFunction
 from relaxir.backends.llvm.cache import ObjectCache
+from relaxir.backends.llvm.call_ir import HostFunction
+from relaxir.backends.llvm.compile import CompileOptions
 from relaxir.backends.llvm.emit import emit_module
 from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.library import Library
@@ -100,4 +101,5 @@ def build(module: IRModule, options: BuildOptions, metadata: Callable[[SiteTable
         jobs=options.jobs,
         cache=options.cache,
         progress=options.progress,
+        options=CompileOptions("sroa"),  # emitted code keeps accumulators in stack slots
     )

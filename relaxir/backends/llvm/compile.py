@@ -65,7 +65,7 @@ class _Worker:
     """One child process and the file its error output goes to."""
 
     def __init__(self) -> None:
-        self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in stop
+        self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed in stop
         site = Path(llvmlite.__file__).resolve().parent.parent
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(Path(worker_program.__file__).resolve()), str(site)],
@@ -101,7 +101,11 @@ class _Worker:
         return f"the compile worker ended with status {code}: {text[-2000:] or 'no message'}"
 
     def stop(self) -> None:
-        """End the process and free its pipes."""
+        """End the process and free its pipes.
+
+        It is killed: forked children of ours may hold copies of the pipes, so that it would never see their end.
+        """
+        self.process.kill()
         for pipe in (self.stdin, self.stdout):
             with suppress(BrokenPipeError):
                 pipe.close()

@@ -1,20 +1,20 @@
 """Tensor programs to LLVM IR text.
 
-A kernel is ``i32 @name(ptr ws, ptr p0, ..., i64 dim0, ...)``: its parameters, then its dimensions; it returns 0, or non-zero
-after it recorded an error in the workspace. The text is meant for LLVM's code generator with at most SROA before it: vectors,
-unrolling, code motion and common subexpressions are settled here.
+A kernel is ``i32 @kernel_name(ptr ws, ptr p0, ..., i64 dim0, ...)``: its parameters, then its dimensions; it returns 0,
+or non-zero after it recorded an error in the workspace. The text is meant for LLVM's code generator with at most SROA
+before it: vectors, unrolling, code motion and common subexpressions are settled here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from relaxir.backends.llvm.emit_parallel import Kernel, attributes
 from relaxir.backends.llvm.emit_sites import SiteTable
-from relaxir.backends.llvm.emit_writer import ModuleText, Value
+from relaxir.backends.llvm.emit_writer import ModuleText, Value, kernel_symbol
+from relaxir.backends.llvm.host_emit import write_host
 from relaxir.backends.llvm.target import Target
 from relaxir.tir.func import PrimFunc
-from relaxir.tir.stmt import Store
 from relaxir.tir.visit import stores_of
 
 
@@ -23,20 +23,33 @@ def emit_kernel(name: str, func: PrimFunc, target: Target, sites: SiteTable) -> 
     return emit_module({name: func}, target, sites)
 
 
-def emit_module(funcs: Mapping[str, PrimFunc], target: Target, sites: SiteTable) -> str:
-    """Return an LLVM module with these kernels.
+def emit_module(
+    funcs: Mapping[str, PrimFunc],
+    target: Target,
+    sites: SiteTable,
+    *,
+    constants: Sequence[int] = (),
+    kernels: Mapping[str, PrimFunc] | None = None,
+) -> str:
+    """Return an LLVM module with these programs.
 
     Args:
-        funcs: kernels by the name they are called by, in loop form, or in block form (which becomes plain serial loops).
+        funcs: programs by the name they are called by: kernels in loop form or in block form (which becomes plain
+            serial loops), and host programs.
         target: what the code runs on.
         sites: collects the messages of assertions; share it between all modules of a library.
+        constants: for host programs, where each constant lies in the weights' segment (bytes).
+        kernels: for host programs, the kernels of the other modules; only checked against the calls.
 
     Raises:
         InternalError: a program breaks a rule of loop form (an unrolled loop without constant extent, say).
     """
     module = ModuleText(target)
     for name, func in funcs.items():
-        write_kernel(module, name, func, sites)
+        if func.is_host:
+            write_host(module, name, func, sites, constants, kernels)
+        else:
+            write_kernel(module, name, func, sites)
     return module.text()
 
 
@@ -44,7 +57,7 @@ def write_kernel(module: ModuleText, name: str, func: PrimFunc, sites: SiteTable
     """Write one kernel into a module."""
     kernel = Kernel(module, sites, name)
     kernel.workspace = Value("%ws", "ptr")
-    written = {s.buffer for s in stores_of(func.body) if isinstance(s, Store)}
+    written = {s.buffer for s in stores_of(func.body)}
     donated = func.attrs.get("donated", ())
     parameters = ["ptr nocapture %ws"]
     for i, buffer in enumerate(func.params):
@@ -57,6 +70,5 @@ def write_kernel(module: ModuleText, name: str, func: PrimFunc, sites: SiteTable
         parameters.append(f"i64 %d{i}")
     kernel.emit(func.body)
     kernel.w.line("ret i32 0")
-    module.functions.append(
-        f"define i32 @{name}({', '.join(parameters)}) {attributes(kernel)} {{\nentry:\n{kernel.w.body()}\n}}"
-    )
+    head = f"define i32 {kernel_symbol(name)}({', '.join(parameters)}) {attributes(kernel)}"
+    module.define(kernel_symbol(name), f"{head} {{\nentry:\n{kernel.w.body()}\n}}")

@@ -8,6 +8,7 @@ from typing import Final
 
 from relaxir.backends.llvm import emit_linear as lin
 from relaxir.backends.llvm import emit_ops as ops
+from relaxir.backends.llvm.emit_cast import cast, from_memory, to_memory
 from relaxir.backends.llvm.emit_env import Env, Lane
 from relaxir.backends.llvm.emit_linear import LANE, Atom, Linear
 from relaxir.backends.llvm.emit_writer import Value, bool_value, int_value, mangled, vector_type
@@ -53,6 +54,7 @@ class Expressions(Env):
 
     _memo: dict[int, tuple[Expr, Value]]
     _memo_key: tuple[object, ...] = ()
+    _memo_scope: object = None
 
     # ---- expressions
 
@@ -60,9 +62,10 @@ class Expressions(Env):
         """Write an expression; the result is a scalar if all lanes agree on it, else a vector."""
         if isinstance(expr, Const):
             return ops.constant(expr)
-        key = (self.epoch, self.w.version, len(self.w.scopes), id(self.w.scope))
+        key = (self.epoch, self.w.version, self.w.scope.serial)
         if key != self._memo_key:
             self._memo, self._memo_key = {}, key
+            self._memo_scope = self.w.scope  # kept alive: the next branch must not get its id
         found = self._memo.get(id(expr))
         if found is not None:
             return found[1]
@@ -95,7 +98,7 @@ class Expressions(Env):
         if isinstance(expr, Call):
             return ops.unary(self.w, expr.fn, expr.arg.dtype, self.eval(expr.arg))
         if isinstance(expr, Cast):
-            return ops.cast(self.w, self.eval(expr.value), expr.value.dtype, expr.dtype)
+            return cast(self.w, self.eval(expr.value), expr.value.dtype, expr.dtype)
         if isinstance(expr, Select):
             return self._select(expr)
         if isinstance(expr, Load):
@@ -240,6 +243,10 @@ class Expressions(Env):
 
     # ---- memory
 
+    def memory(self, buffer: Buffer) -> object:
+        """Return what stands for the memory of a buffer: loads of the same are ordered with its stores."""
+        return buffer
+
     def place(self, buffer: Buffer, indices: Sequence[Expr]) -> Place:
         """Write the address of an element, or of one per lane."""
         private = self.lane is not None and buffer in self.lane.private
@@ -295,26 +302,32 @@ class Expressions(Env):
         align = self._align(buffer)
         lane = self.lane
         if place.stride == 0 and not (lane is not None and lane.guarded):
-            raw = self.w.load(f"load {kind}, {place.pointer.typed}, align {align}", kind, 1, buffer, (place.pointer,))
+            raw = self.w.load(
+                f"load {kind}, {place.pointer.typed}, align {align}", kind, 1, self.memory(buffer), (place.pointer,)
+            )
         elif lane is None:
             raise InternalError("a vector access outside a vector loop")
         elif place.stride == 1 and (lane.mask is None or self.is_private(buffer)):
             full = vector_type(kind, lane.width)
             raw = self.w.load(
-                f"load {full}, {place.pointer.typed}, align {align}", kind, lane.width, buffer, (place.pointer,)
+                f"load {full}, {place.pointer.typed}, align {align}",
+                kind,
+                lane.width,
+                self.memory(buffer),
+                (place.pointer,),
             )
         elif place.stride == 1 and lane.mask is not None:
             raw = self._masked_load(place, lane.mask, kind, align)
         else:
             raw = self._gather(place, lane, kind, align)
-        return raw if self.is_private(buffer) and buffer.dtype != "bool" else ops.from_memory(self.w, raw, buffer.dtype)
+        return raw if self.is_private(buffer) and buffer.dtype != "bool" else from_memory(self.w, raw, buffer.dtype)
 
     def _masked_load(self, place: Place, mask: Value, kind: str, align: int) -> Value:
         full = vector_type(kind, mask.width)
         name = f"llvm.masked.load.{mangled(kind, mask.width)}.p0"
         self.module.declare(name, full, ["ptr", f"<{mask.width} x i1>", full])
         text = f"call {full} @{name}(ptr align {align} {place.pointer.text}, {mask.typed}, {full} zeroinitializer)"
-        return self.w.load(text, kind, mask.width, place.buffer, (place.pointer, mask))
+        return self.w.load(text, kind, mask.width, self.memory(place.buffer), (place.pointer, mask))
 
     def _gather(self, place: Place, lane: Lane, kind: str, align: int) -> Value:
         width = lane.width
@@ -323,15 +336,14 @@ class Expressions(Env):
         full = vector_type(kind, width)
         name = f"llvm.masked.gather.{mangled(kind, width)}.v{width}p0"
         self.module.declare(name, full, [pointers.full_type, mask.full_type, full])
-        text = (
-            f"call {full} @{name}({pointers.full_type} align {align} {pointers.text}, {mask.typed}, {full} zeroinitializer)"
-        )
-        return self.w.load(text, kind, width, place.buffer, (pointers, mask))
+        where = f"{pointers.full_type} align {align} {pointers.text}"
+        text = f"call {full} @{name}({where}, {mask.typed}, {full} zeroinitializer)"
+        return self.w.load(text, kind, width, self.memory(place.buffer), (pointers, mask))
 
     def store(self, place: Place, value: Value) -> None:
         """Write a store of a register form; masked lanes write nothing."""
         buffer, kind = place.buffer, self.memory_type(place.buffer)
-        raw = value if self.is_private(buffer) and buffer.dtype != "bool" else ops.to_memory(self.w, value, buffer.dtype)
+        raw = value if self.is_private(buffer) and buffer.dtype != "bool" else to_memory(self.w, value, buffer.dtype)
         align = self._align(buffer)
         lane = self.lane
         if place.stride == 0:
@@ -354,4 +366,4 @@ class Expressions(Env):
             self.w.effect(
                 name, (raw.typed, f"{place.pointer.full_type} align {align} {place.pointer.text}", mask.typed)
             )
-        self.w.touch(buffer)
+        self.w.touch(self.memory(buffer))

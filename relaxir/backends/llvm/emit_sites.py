@@ -1,10 +1,10 @@
-"""Places in generated code that can fail: the numbers the code passes to ``rx_fail`` and the messages they stand for."""
+"""Places in generated code that can fail: the numbers passed to ``rx_fail`` and the messages they stand for."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from relaxir.backends.llvm.api_ir import FIRST_SITE_CODE, Site
+from relaxir.backends.llvm.call_ir import FIRST_SITE_CODE, Site
 from relaxir.support.errors import codes
 from relaxir.support.spans import Span
 

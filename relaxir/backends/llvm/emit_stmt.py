@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
 from typing import Final
 
 from relaxir.backends.llvm import emit_ops as ops
-from relaxir.backends.llvm.emit_analysis import invariant_stores, stored_in
+from relaxir.backends.llvm.emit_analysis import invariant_stores
+from relaxir.backends.llvm.emit_cast import from_memory, to_memory
 from relaxir.backends.llvm.emit_env import Bound, Cell
 from relaxir.backends.llvm.emit_expr import Place
 from relaxir.backends.llvm.emit_vector import Vectors
-from relaxir.backends.llvm.emit_writer import Value, bool_value, int_value
+from relaxir.backends.llvm.emit_writer import Value, int_value
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
-from relaxir.tir.buffer import Buffer, Scope
-from relaxir.tir.build import identity
-from relaxir.tir.expr import Binary, BinOp, Expr, as_expr
+from relaxir.tir.buffer import Scope
+from relaxir.tir.expr import Binary, BinOp, as_expr
 from relaxir.tir.stmt import (
     Alloc,
     Assert,
@@ -36,6 +36,7 @@ from relaxir.tir.stmt import (
     Switch,
     While,
 )
+from relaxir.tir.visit import stores_of, walk
 
 STACK_LIMIT: Final = 1 << 16
 """Temporaries of constant size up to this many bytes live on the stack whatever their scope says."""
@@ -107,15 +108,18 @@ class Statements(Vectors):
         return ops.combine(self.w, how, dtype, present, self.w.splat(self.eval(value), present.width))
 
     def _update_cell(self, stmt: Store, how: Combine, cell: Cell) -> None:
+        if self.lane is not None and cell.width == 1:
+            self.add_to_cell(stmt, cell, self.across(how, stmt.buffer.dtype, self.widened(stmt.value)))
+            return
         kind = ops.REGISTER[stmt.buffer.dtype] if stmt.buffer.dtype != "bool" else "i8"
         full = kind if cell.width == 1 else f"<{cell.width} x {kind}>"
         raw = self.w.here(f"load {full}, ptr {cell.pointer.text}, align 4", kind, cell.width)
-        present = ops.from_memory(self.w, raw, "bool") if stmt.buffer.dtype == "bool" else raw
+        present = from_memory(self.w, raw, "bool") if stmt.buffer.dtype == "bool" else raw
         result = self.combined(how, stmt, present)
         if self.lane is not None and self.lane.mask is not None and cell.width > 1:
             result = ops.choose(self.w, self.lane.mask, result, present)
         if stmt.buffer.dtype == "bool":
-            result = ops.to_memory(self.w, result, "bool")
+            result = to_memory(self.w, result, "bool")
         self.w.line(f"store {result.typed}, ptr {cell.pointer.text}, align 4")
 
     # ---- loops
@@ -153,7 +157,7 @@ class Statements(Vectors):
 
     def serial_range(self, stmt: For, low: Value, high: Value, unroll: int) -> None:
         """Write the iterations from ``low`` to ``high``."""
-        stored = stored_in(stmt.body)
+        stored = self.stored(stmt.body)
         if unroll > 1 and low.number == 0:
             middle = self.rounded_down(high, unroll)
             self._copies(stmt, low, middle, unroll, stored)
@@ -162,7 +166,7 @@ class Statements(Vectors):
         else:
             self._copies(stmt, low, high, 1, stored)
 
-    def _copies(self, stmt: For, low: Value, high: Value, count: int, stored: frozenset[Buffer]) -> None:
+    def _copies(self, stmt: For, low: Value, high: Value, count: int, stored: frozenset[object]) -> None:
         if low.number is not None and high.number is not None and low.number >= high.number:
             return
         with self.w.loop(low, high, count, stored) as i:
@@ -174,9 +178,12 @@ class Statements(Vectors):
     def promoted(self, stmt: For) -> Iterator[None]:
         """Keep in registers what a serial loop accumulates in one element of a buffer."""
         found: list[tuple[Store, Place, Cell]] = []
+        lanes = {id(s) for loop in walk(stmt.body) if _is_lanes(loop) for s in stores_of(loop)}
         for store in invariant_stores(stmt):
             if id(store) in self.cells or store.buffer.scope is Scope.REGISTER:
                 continue
+            if self.lane is None and id(store) in lanes:
+                continue  # its vector loop keeps one running value per lane
             place = self.place(store.buffer, store.indices)
             if place.stride is None or (self.lane is not None and (place.stride == 0 or self.lane.guarded)):
                 continue
@@ -260,7 +267,7 @@ class Statements(Vectors):
             return
         labels = {case: self.w.label("case") for case in range(stmt.low, stmt.high)}
         after = self.w.label("done")
-        stored = stored_in(stmt.body)
+        stored = self.stored(stmt.body)
         with self.w.slot():
             cases = " ".join(f"i64 {case}, label %{label}" for case, label in labels.items())
             self.w.line(f"switch i64 {value.text}, label %{after} [ {cases} ]")
@@ -271,7 +278,7 @@ class Statements(Vectors):
         self.w.touch_all(stored)
 
     def _while(self, stmt: While) -> None:
-        stored = stored_in(stmt.body)
+        stored = self.stored(stmt.body)
         self.w.touch_all(stored)
         head, body, after = self.w.label("while"), self.w.label("do"), self.w.label("done")
         with self.w.slot():
@@ -317,6 +324,10 @@ class Statements(Vectors):
         pointer = place.pointer if place.pointer.width == 1 else self.w.lane(place.pointer, 0)
         locality = 4 - min(max(stmt.level, 1), 3)
         self.w.effect("llvm.prefetch.p0", [pointer.typed, f"i32 {int(stmt.write)}", f"i32 {locality}", "i32 1"])
+
+
+def _is_lanes(stmt: Stmt) -> bool:
+    return isinstance(stmt, For) and stmt.kind is ForKind.VECTOR
 
 
 def as_loops(block: Block) -> Stmt:

@@ -15,9 +15,9 @@ from relaxir.backends.llvm.emit_analysis import (
     has_inner_loop,
     invariant_stores,
     lane_broadcasts,
-    register_bytes,
     stored_in,
 )
+from relaxir.backends.llvm.emit_cast import from_memory, to_memory
 from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
 from relaxir.backends.llvm.emit_expr import Expressions, Place
 from relaxir.backends.llvm.emit_writer import Value, int_value
@@ -51,6 +51,10 @@ class Vectors(Expressions):
         """Write some iterations of a plain loop."""
         raise NotImplementedError
 
+    def stored(self, stmt: Stmt) -> frozenset[object]:
+        """Return the memories a statement writes."""
+        return frozenset(map(self.memory, stored_in(stmt)))
+
     # ---- reductions
 
     def new_cell(self, store: Store, width: int) -> Cell:
@@ -61,7 +65,7 @@ class Vectors(Expressions):
 
     def write_cell(self, store: Store, cell: Cell, value: Value) -> None:
         """Set a running value."""
-        raw = ops.to_memory(self.w, value, "bool") if store.buffer.dtype == "bool" else value
+        raw = to_memory(self.w, value, "bool") if store.buffer.dtype == "bool" else value
         self.w.line(f"store {raw.typed}, ptr {cell.pointer.text}, align 4")
 
     def read_cell(self, store: Store, cell: Cell) -> Value:
@@ -69,15 +73,25 @@ class Vectors(Expressions):
         kind = "i8" if store.buffer.dtype == "bool" else ops.REGISTER[store.buffer.dtype]
         full = kind if cell.width == 1 else f"<{cell.width} x {kind}>"
         raw = self.w.here(f"load {full}, ptr {cell.pointer.text}, align 4", kind, cell.width)
-        return ops.from_memory(self.w, raw, "bool") if store.buffer.dtype == "bool" else raw
+        return from_memory(self.w, raw, "bool") if store.buffer.dtype == "bool" else raw
+
+    def add_to_cell(self, store: Store, cell: Cell, value: Value) -> None:
+        """Combine a scalar with a running value."""
+        if store.combine is not None:
+            self.write_cell(
+                store, cell, ops.combine(self.w, store.combine, store.buffer.dtype, self.read_cell(store, cell), value)
+            )
+
+    def across(self, how: Combine, dtype: str, value: Value) -> Value:
+        """Reduce the active lanes of ``value``."""
+        if self.lane is not None and self.lane.mask is not None:
+            value = ops.choose(self.w, self.lane.mask, value, self.w.splat(_neutral(how, dtype), value.width))
+        return ops.horizontal(self.w, how, dtype, value)
 
     def store_lanes(self, place: Place, how: Combine, value: Value) -> None:
         """Reduce the active lanes of ``value`` into one element."""
-        dtype = place.buffer.dtype
+        single = self.across(how, place.buffer.dtype, value)
         lane = self.lane
-        if lane is not None and lane.mask is not None:
-            value = ops.choose(self.w, lane.mask, value, self.w.splat(_neutral(how, dtype), value.width))
-        single = ops.horizontal(self.w, how, dtype, value)
         guarded = lane is not None and lane.guarded
         with self.in_lane(None):
             if guarded and lane is not None and lane.mask is not None:
@@ -107,6 +121,8 @@ class Vectors(Expressions):
     def vector_loop(self, stmt: For) -> None:
         """Write a vector loop, or a plain one where lanes are not possible."""
         extent = self.eval(stmt.extent)
+        if extent.number is not None and extent.number <= 0:
+            return
         if not LaneCheck(stmt).fits(stmt.body) or extent.number == 1:
             self.serial_loop(stmt)
             return
@@ -143,12 +159,14 @@ class Vectors(Expressions):
         self.branches(single, lambda: version(True), lambda: version(False))
 
     def _loops(self, stmt: For, extent: int, width: int) -> bool:
-        """Whether a constant extent is long enough for a loop (never for register buffers: their indices are constant)."""
+        """Whether a constant extent deserves a loop; not over register buffers, whose indices are constant."""
         buffers = [s.buffer for s in reads_of(stmt.body)] + list(stored_in(stmt.body))
         return extent > UNROLL_LIMIT * width and not any(b.scope is Scope.REGISTER for b in buffers)
 
     def _pieces(self, stmt: For, extent: int, width: int) -> None:
         """Write a short constant extent as straight-line vectors."""
+        if extent <= 0:
+            return
         step = extent if extent <= WIDE * width and (extent % width == 0 or extent < width) else width
         for start in range(0, extent, step):
             self._piece(stmt, int_value(start), min(step, extent - start), 0)
@@ -165,7 +183,7 @@ class Vectors(Expressions):
     def _strips(self, stmt: For, extent: Value, width: int) -> None:
         """Write full vectors in a loop, a few at a time where the body is small, then the rest."""
         copies = self._copies_of(stmt)
-        stored = stored_in(stmt.body)
+        stored = self.stored(stmt.body)
         with self._lane_cells(stmt, width, copies) as use:
             middle = self.rounded_down(extent, width * copies)
             with self.w.loop(int_value(0), middle, width * copies, stored) as i:
@@ -186,14 +204,14 @@ class Vectors(Expressions):
     def _more_strips(self, stmt: For, low: Value, high: Value, width: int) -> None:
         if low.text == high.text:
             return
-        with self.w.loop(low, high, width, stored_in(stmt.body)) as i:
+        with self.w.loop(low, high, width, self.stored(stmt.body)) as i:
             self._piece(stmt, i, width, 0)
 
     def _masked_tail(self, stmt: For, low: Value, high: Value, width: int) -> None:
         """Write what is left as vectors with a mask: at most one, or a few where masks cost nothing."""
         if low.text == high.text:
             return
-        stored = stored_in(stmt.body)
+        stored = self.stored(stmt.body)
         with self.w.loop(low, high, width, stored) as i:
             left = ops.binary(self.w, BinOp.MIN, "int64", ops.op(self.w, "sub nsw", high, i), int_value(width))
             kind = "i32" if width <= 16 else "i8"
@@ -234,11 +252,11 @@ class Vectors(Expressions):
     @contextmanager
     def _lane_cells(self, stmt: For, width: int, copies: int) -> Iterator[Callable[[int], None]]:
         """Give the loop's reductions over lanes slots of their own, one per copy; afterwards reduce and store them."""
-        slots: list[tuple[Store, Place, list[Cell]]] = []
+        slots: list[tuple[Store, Place | Cell, list[Cell]]] = []
         for store in invariant_stores(stmt):
-            if id(store) in self.cells or store.combine is None:
+            if store.combine is None:
                 continue
-            place = self.place(store.buffer, store.indices)
+            place = self.cells.get(id(store)) or self.place(store.buffer, store.indices)
             cells = [self.new_cell(store, width) for _ in range(copies)]
             for cell in cells:
                 self.write_cell(store, cell, self.w.splat(_neutral(store.combine, store.buffer.dtype), width))
@@ -263,7 +281,11 @@ class Vectors(Expressions):
                     for i in range(half)
                 ]
             single = ops.horizontal(self.w, store.combine, store.buffer.dtype, parts[0])
-            self._add_to(place, store.combine, single)
+            if isinstance(place, Cell):
+                self.cells[id(store)] = place
+                self.add_to_cell(store, place, single)
+            else:
+                self._add_to(place, store.combine, single)
 
 
 def _neutral(how: Combine, dtype: str) -> Value:
@@ -271,6 +293,3 @@ def _neutral(how: Combine, dtype: str) -> Value:
     if dtype == "bool":
         node = Const(how in (Combine.AND, Combine.PROD, Combine.MIN), "bool")
     return ops.constant(node)
-
-
-__all__ = ["Vectors", "register_bytes"]

@@ -11,17 +11,19 @@ A scope has a *slot*: lines placed just before the nested construct being writte
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Union
 
 from relaxir.backends.llvm.target import Target
 
 Lines = list[Union[str, "Lines"]]
 
-MANGLED: Final = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
+MANGLED: Final = MappingProxyType({"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,18 @@ class Value:
     def typed(self) -> str:
         """The value with its type, as operand of a call."""
         return f"{self.full_type} {self.text}"
+
+
+def symbol(name: str) -> str:
+    """Return a global's name in LLVM's spelling, with the ``@``."""
+    if re.fullmatch(r"[A-Za-z_.][\w.]*", name, re.ASCII):
+        return f"@{name}"
+    return '@"' + "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in name.encode()) + '"'
+
+
+def kernel_symbol(name: str) -> str:
+    """Return the symbol of a kernel; the prefix keeps it apart from functions of the C library."""
+    return symbol(f"kernel_{name}")
 
 
 def vector_type(scalar: str, width: int) -> str:
@@ -93,8 +107,8 @@ class Scope:
     """An assertion stands before what follows: loads must not move out."""
     open: bool = False
     """A ``pre`` scope that runs whenever the scope around it does (constant trip count)."""
-    expressions: dict[object, object] = field(default_factory=dict)
-    """Results of whole expressions, for the emitter's use."""
+    serial: int = 0
+    """Differs between all scopes of a function."""
 
 
 class ModuleText:
@@ -105,15 +119,22 @@ class ModuleText:
         self.declarations: dict[str, str] = {}
         self.helpers: dict[str, str] = {}
         self.functions: list[str] = []
+        self.defined: set[str] = set()
 
     def declare(self, name: str, result: str, operands: Sequence[str]) -> None:
         """Declare a function once."""
         if name not in self.declarations:
-            self.declarations[name] = f"declare {result} @{name}({', '.join(operands)}) nounwind"
+            self.declarations[name] = f"declare {result} {symbol(name)}({', '.join(operands)}) nounwind"
+
+    def define(self, name: str, text: str) -> None:
+        """Add a function that other functions of the module may call by its symbol (with the ``@``)."""
+        self.functions.append(text)
+        self.defined.add(name)
 
     def text(self) -> str:
         """Return the module."""
-        declared = [text for name, text in self.declarations.items() if name not in self.helpers]
+        known = {*self.helpers, *self.defined}
+        declared = [text for name, text in self.declarations.items() if name not in known]
         return "\n".join([*declared, LOOP_METADATA, *self.helpers.values(), *self.functions]) + "\n"
 
 
@@ -265,7 +286,9 @@ class Writer:
         if value.width == width:
             return value
         if not value.text.startswith("%"):
-            return Value(f"splat ({value.type} {value.text})", value.type, width, number=value.number, nonneg=value.nonneg)
+            return Value(
+                f"splat ({value.type} {value.text})", value.type, width, number=value.number, nonneg=value.nonneg
+            )
         into = self.pure(
             f"insertelement <{width} x {value.type}> poison, {value.typed}, i64 0", value.type, width, (value,)
         )
@@ -304,9 +327,7 @@ class Writer:
         types = [o.full_type for o in operands] + [e.split(" ")[0] for e in extra]
         self.module.declare(function, result, types)
         arguments = ", ".join([*(o.typed for o in operands), *extra])
-        return self.pure(
-            f"call {flags}{result} @{function}({arguments})", type_, width, operands, speculate=speculate
-        )
+        return self.pure(f"call {flags}{result} @{function}({arguments})", type_, width, operands, speculate=speculate)
 
     def intrinsic(self, stem: str, *operands: Value, flags: str = "", extra: Sequence[str] = ()) -> Value:
         """Call an LLVM intrinsic overloaded on its first operand, whose type is the result's too."""
@@ -331,7 +352,8 @@ class Writer:
             mine = True
         else:
             mine = False
-        inner = Scope(kind, outer.depth + 1, stored=stored, open=open_)
+        self._count += 1
+        inner = Scope(kind, outer.depth + 1, stored=stored, open=open_, serial=self._count)
         outer.lines.append(inner.lines)
         self.scopes.append(inner)
         yield inner
@@ -341,7 +363,7 @@ class Writer:
 
     @contextmanager
     def slot(self) -> Iterator[None]:
-        """Reserve the place where code moved out of a coming construct lands; write its branch after this is entered."""
+        """Reserve the place where code moved out of a coming construct lands; then write its branch."""
         outer = self.scope
         outer.slot = []
         outer.lines.append(outer.slot)
@@ -349,9 +371,7 @@ class Writer:
         outer.slot = None
 
     @contextmanager
-    def loop(
-        self, low: Value, high: Value, step: int, stored: frozenset[object], stem: str = "i"
-    ) -> Iterator[Value]:
+    def loop(self, low: Value, high: Value, step: int, stored: frozenset[object], stem: str = "i") -> Iterator[Value]:
         """``for i in range(low, high, step)``, tested before the first iteration only where it may be missing.
 
         ``high - low`` must be a multiple of ``step``.
@@ -386,7 +406,7 @@ class Writer:
         self.touch_all(stored)
 
     def rarely(self, lanes: Value, usual: Value, otherwise: Callable[[], Value]) -> Value:
-        """Return ``otherwise()`` in the given lanes and ``usual`` in the others, computing the former only if there are any."""
+        """Return ``otherwise()`` in the given lanes, computed only if there are any, and ``usual`` in the others."""
         condition = lanes.text
         if lanes.width > 1:
             condition = self.call(f"llvm.vector.reduce.or.v{lanes.width}i1", (lanes,), "i1", 1).text
@@ -414,4 +434,4 @@ class Writer:
 
 def _type_of(operand: str) -> str:
     """Return the type in ``type value``, ``type attribute value`` or ``<n x type> value``."""
-    return operand[: operand.index(">") + 1] if operand.startswith("<") else operand.split(" ")[0]
+    return operand[: operand.index(">") + 1] if operand.startswith("<") else operand.split(" ", maxsplit=1)[0]

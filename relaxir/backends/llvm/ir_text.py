@@ -10,7 +10,7 @@ A field is a name for a byte offset. ``$NAME`` stands for a number anywhere else
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from string import Template
 from typing import Final
 
@@ -54,5 +54,21 @@ def c_string(name: str, text: str) -> str:
     data = text.encode()
     if 0 in data:
         raise ValueError("text with a zero byte cannot be a C string")
-    plain = "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02X}" for byte in data)
-    return f'{name} = private unnamed_addr constant [{len(data) + 1} x i8] c"{plain}\\00"\n'
+    return f'{name} = private unnamed_addr constant [{len(data) + 1} x i8] c"{_escaped(text)}\\00"\n'
+
+
+def c_table(name: str, texts: Sequence[str]) -> str:
+    """Return a constant array ``name`` of pointers to ``texts`` (one null if there are none)."""
+    strings = "".join(c_string(f"{name}.{index}", text) for index, text in enumerate(texts))
+    items = ", ".join(f"ptr {name}.{index}" for index in range(len(texts))) or "ptr null"
+    return f"{strings}{name} = internal constant [{max(1, len(texts))} x ptr] [{items}]\n"
+
+
+def symbol_text(name: str) -> str:
+    """Return ``@name`` in LLVM's spelling, quoted where ``name`` is not a plain identifier."""
+    return f"@{name}" if re.fullmatch(r"[A-Za-z_.][\w.]*", name, re.ASCII) else f'@"{_escaped(name)}"'
+
+
+def _escaped(text: str) -> str:
+    plain = (chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02X}" for byte in text.encode())
+    return "".join(plain)

@@ -10,17 +10,16 @@ CONTEXT: Final = MappingProxyType(
         "CTX_FREE": 16,
         "CTX_USER": 24,
         "CTX_LOCK": 32,  # i32: guards the pool of result blocks
-        "CTX_WS_LOCK": 36,  # i32: guards the list of workspaces and the error text
+        "CTX_WS_LOCK": 36,  # i32: guards the list of workspaces
         "CTX_WS_LIST": 40,  # ptr
         "CTX_CLOCK": 48,  # i64: allocations so far
         "CTX_POOLED": 56,  # i64: bytes in the pool
         "CTX_LIVE": 64,  # i64: result blocks in the caller's hands
         "CTX_WS_COUNT": 72,  # i64
         "CTX_BUCKETS": 128,  # 192 x ptr
-        "CTX_TEXT": 128 + 192 * 8,  # 1024 bytes
     }
 )
-CONTEXT_BYTES: Final = 128 + 192 * 8 + 1024
+CONTEXT_BYTES: Final = 128 + 192 * 8
 TEXT_BYTES: Final = 1024
 
 BLOCK: Final = MappingProxyType(
@@ -58,6 +57,9 @@ WORKSPACE_BYTES: Final = 128
 CHUNK: Final = MappingProxyType({"C_PREV": 0, "C_NEXT": 8, "C_SIZE": 16, "C_USED": 24})
 CHUNK_HEAD: Final = 64
 
+FUNCTION: Final = MappingProxyType({"F_INPUTS": 0, "F_OUTPUTS": 8, "F_TEXT": 16, "F_HOST": 24, "F_QUERY": 32})
+"""A row of the table of functions."""
+
 OPTIONS: Final = MappingProxyType({"O_SIZE": 0, "O_WEIGHTS": 8, "O_ALLOC": 16, "O_FREE": 24, "O_USER": 32})
 """``rx_options`` of the C header; ``O_SIZE`` is its size, so that it may grow."""
 OPTIONS_BYTES: Final = 40
@@ -94,5 +96,5 @@ NUMBERS: Final = MappingProxyType(
     }
 )
 
-FIELDS: Final = MappingProxyType({**CONTEXT, **BLOCK, **WORKSPACE, **CHUNK, **OPTIONS, **NUMBERS})
+FIELDS: Final = MappingProxyType({**CONTEXT, **BLOCK, **WORKSPACE, **CHUNK, **OPTIONS, **FUNCTION, **NUMBERS})
 """Everything the runtime's text refers to by name."""

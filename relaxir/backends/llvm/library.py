@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from relaxir.backends.llvm.api_ir import HostFunction, Site
 from relaxir.backends.llvm.cache import ObjectCache
+from relaxir.backends.llvm.call_ir import HostFunction, Site
 from relaxir.backends.llvm.compile import CompileOptions, Progress, Workers, compile_objects
 from relaxir.backends.llvm.elf import WeightsSegment, link, link_to_file
 from relaxir.backends.llvm.header import FunctionInfo, header_text
@@ -56,7 +56,7 @@ class LoadedLibrary:
         return context
 
     def last_error(self, context: int) -> str:
-        """Return the text of the context's latest error."""
+        """Return the text of the calling thread's latest error in this library."""
         text: bytes = self.cdll.rx_last_error(context)
         return text.decode(errors="replace")
 
@@ -77,6 +77,7 @@ def set_prototypes(cdll: ctypes.CDLL) -> None:
         "rx_create_error": (text, ()),
         "rx_destroy": (None, (pointer,)),
         "rx_call": (status, (pointer, integer, pointer, integer, pointer, integer)),
+        "rx_query": (status, (pointer, integer, pointer, integer, pointer, integer, pointer)),
         "rx_last_error": (text, (pointer,)),
         "rx_alloc": (pointer, (pointer, integer)),
         "rx_free": (None, (pointer, pointer)),

@@ -5,7 +5,11 @@ import ctypes
 import os
 import secrets
 import tempfile
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
+
+_MFD_EXEC: Final = 0x10
 
 
 def load_memory(data: bytes, name: str = "relaxir") -> ctypes.CDLL:
@@ -20,9 +24,8 @@ def load_memory(data: bytes, name: str = "relaxir") -> ctypes.CDLL:
     Raises:
         OSError: the dynamic linker refused the library; the message is its own.
     """
-    try:
-        descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
-    except (AttributeError, OSError):
+    descriptor = _memory_file(name)
+    if descriptor is None:
         return _load_temporary(data, name)
     try:
         _write_all(descriptor, data)
@@ -43,6 +46,16 @@ def load_memory(data: bytes, name: str = "relaxir") -> ctypes.CDLL:
 def unload(library: ctypes.CDLL) -> None:
     """Drop one reference to a library; its code is gone when the last one goes, so nothing of it may be in use."""
     _ctypes.dlclose(library._handle)
+
+
+def _memory_file(name: str) -> int | None:
+    """Return a memory file that may be executed, or None where there is no such thing."""
+    if not hasattr(os, "memfd_create"):
+        return None
+    for flags in (os.MFD_CLOEXEC | _MFD_EXEC, os.MFD_CLOEXEC):  # kernels before 6.3 do not know the first
+        with suppress(OSError):
+            return os.memfd_create(name, flags)
+    return None
 
 
 def _load_temporary(data: bytes, name: str) -> ctypes.CDLL:

@@ -13,7 +13,9 @@ Protocol (invariants):
    sequentially consistent): no wake-up is lost.
 5. After ``fork`` the child has no workers: its handler empties the pool and raises ``rx_generation``, which frees
    every spin lock that a vanished thread held. Threads start again at the next region.
-6. ``.fini_array`` stops and joins the workers and withdraws the fork handler, so the library can be closed.
+6. Stopping publishes a region of no chunks after setting ``rx_stop``. A worker may meet that word anywhere, also while
+   it looks for chunks of the region before; so it looks at ``rx_stop`` whenever it has no more chunks.
+7. ``.fini_array`` stops and joins the workers and withdraws the fork handler, so the library can be closed.
 """
 
 from string import Template
@@ -64,6 +66,8 @@ _POOL: Final = Template("""\
 @rx_created = internal global i64 0
 @rx_stop = internal global i32 0, align 4
 @rx_registered = internal global i32 0, align 4
+@rx_once = internal global i32 0, align 4
+@rx_key = internal global i32 0, align 4
 @rx_generation = internal global i32 1, align 4
 @rx_handles = internal global [$MAX x i64] zeroinitializer
 @rx_dso = internal global i64 0
@@ -81,6 +85,8 @@ declare ptr @getenv(ptr)
 declare i64 @strtol(ptr, ptr, i32)
 declare i32 @__register_atfork(ptr, ptr, ptr, ptr)
 declare void @__cxa_finalize(ptr)
+declare i32 @pthread_key_create(ptr, ptr)
+declare i32 @pthread_key_delete(i32)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare i64 @llvm.ctpop.i64(i64)
 
@@ -220,13 +226,15 @@ entry:
   br label %outer
 outer:
   %last = phi i64 [ 0, %entry ], [ %seen, %work ]
-  br label %spin
+  %stop = load atomic i32, ptr @rx_stop acquire, align 4
+  %leave = icmp ne i32 %stop, 0
+  br i1 %leave, label %exit, label %spin
 spin:
   %i = phi i32 [ 0, %outer ], [ %i1, %again ]
   %word = load atomic i64, ptr @rx_job acquire, align 8
   %epoch = lshr i64 %word, 32
   %new = icmp ne i64 %epoch, %last
-  br i1 %new, label %go, label %again
+  br i1 %new, label %work, label %again
 again:
   $PAUSE
   %i1 = add i32 %i, 1
@@ -246,13 +254,9 @@ wait:
   br label %check
 awake:
   %s1 = atomicrmw sub ptr @rx_sleepers, i32 1 seq_cst
-  br label %go
-go:
-  %found = phi i64 [ %word, %spin ], [ %word2, %awake ]
-  %stop = load atomic i32, ptr @rx_stop acquire, align 4
-  %leave = icmp ne i32 %stop, 0
-  br i1 %leave, label %exit, label %work
+  br label %work
 work:
+  %found = phi i64 [ %word, %spin ], [ %word2, %awake ]
   %seen = call i64 @rx_claim(i64 %found, i64 %id)
   br label %outer
 exit:
@@ -337,14 +341,24 @@ done:
   ret void
 }
 
-; ---- fork and unloading
+; ---- fork, the key of error texts, unloading
 define internal void @rx_register() nounwind {
 entry:
-  %old = atomicrmw xchg ptr @rx_registered, i32 1 acq_rel
-  %first = icmp eq i32 %old, 0
-  br i1 %first, label %register, label %done
+  %known = load atomic i32, ptr @rx_registered acquire, align 4
+  %early = icmp eq i32 %known, 0
+  br i1 %early, label %locked, label %done
+locked:
+  call void @rx_lock(ptr @rx_once)
+  %again = load atomic i32, ptr @rx_registered acquire, align 4
+  %first = icmp eq i32 %again, 0
+  br i1 %first, label %register, label %unlock
 register:
   %rc = call i32 @__register_atfork(ptr null, ptr null, ptr @rx_fork_child, ptr @rx_dso)
+  %rc2 = call i32 @pthread_key_create(ptr @rx_key, ptr @free)
+  store atomic i32 1, ptr @rx_registered release, align 4
+  br label %unlock
+unlock:
+  call void @rx_unlock(ptr @rx_once)
   br label %done
 done:
   ret void
@@ -370,6 +384,16 @@ stop:
   br label %done
 done:
   call void @__cxa_finalize(ptr @rx_dso)
+  %registered = load atomic i32, ptr @rx_registered acquire, align 4
+  %keyed = icmp ne i32 %registered, 0
+  br i1 %keyed, label %unkey, label %end
+unkey:
+  %key = load i32, ptr @rx_key
+  %text = call ptr @pthread_getspecific(i32 %key)
+  %rc = call i32 @pthread_key_delete(i32 %key)
+  call void @free(ptr %text)
+  br label %end
+end:
   ret void
 }
 

@@ -9,7 +9,8 @@ import platform
 from collections.abc import Sequence
 from typing import Final
 
-from relaxir.backends.llvm.api_ir import HostFunction, Site, api_text
+from relaxir.backends.llvm.api_ir import api_text
+from relaxir.backends.llvm.call_ir import HostFunction, Site
 from relaxir.backends.llvm.cpu_ir import cpu_text
 from relaxir.backends.llvm.memory_ir import memory_text
 from relaxir.backends.llvm.pool_ir import pool_text
@@ -51,6 +52,7 @@ PUBLIC_SYMBOLS: Final = (
     "rx_free",
     "rx_last_error",
     "rx_metadata",
+    "rx_query",
     "rx_set_threads",
     "rx_stats",
     "rx_threads",

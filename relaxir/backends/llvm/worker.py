@@ -11,6 +11,7 @@ error's text (UTF-8).
 """
 
 import json
+import signal
 import struct
 import sys
 from typing import IO
@@ -94,4 +95,5 @@ def serve(source: IO[bytes], sink: IO[bytes]) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's interrupt is for the parent, which ends us
     serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -12,8 +12,8 @@ from relaxir.frontends.onnx.load import describe
 from relaxir.frontends.onnx.tensors import TensorReader
 from relaxir.frontends.onnx.values import Value
 from relaxir.ir.builder import BlockBuilder
-from relaxir.ir.expr import Array, Constant, Expr
-from relaxir.ir.op import InferCtx
+from relaxir.ir.expr import Array, Constant, Expr, ShapeExpr
+from relaxir.ir.op import InferCtx, is_symbolic
 from relaxir.ir.types import ShapeType, TensorType, TupleType
 from relaxir.ops import TABLE
 from relaxir.ops.namespace import make_call
@@ -21,7 +21,7 @@ from relaxir.ops.symbolic import dims_of, evaluate_symbolic
 from relaxir.support.dtypes import info
 from relaxir.support.errors import LoadError, UnsupportedError
 from relaxir.support.spans import Span
-from relaxir.sym import DimLike, Facts
+from relaxir.sym import Dim, DimLike, Facts, free_dims, fresh
 
 T = TypeVar("T")
 Operand = Value | int | float | bool
@@ -256,6 +256,7 @@ class Node:
         if any(v is None for v in values):
             self.unsupported("an omitted input before a given one")
         items = tuple(v for v in values if v is not None)
+        attrs = {k: self.named_sizes(v) if k in SIZE_ATTRIBUTES else v for k, v in attrs.items()}
         call = make_call(op, items, attrs, self.span)
         folded = self.evaluate(call.op, items, call.attrs)
         if folded is not None:
@@ -263,6 +264,18 @@ class Node:
         tensors = tuple(v.materialize(self.bb) for v in items)
         var = self.bb.emit(make_call(op, tensors, attrs, self.span))
         return self.wrap(var)
+
+    def named_sizes(self, sizes: object) -> object:
+        """Sizes computed from data get symbols of their own, so that types and messages stay short."""
+        if not isinstance(sizes, tuple) or not any(_from_data(d) for d in sizes):
+            return sizes
+        taken = [d.name for d in self.facts.dims]
+        new: list[DimLike] = []
+        for d in sizes:
+            new.append(fresh("size", taken) if _from_data(d) else d)
+            taken.extend(s.name for s in new if isinstance(s, Dim))
+        self.bb.match_cast(ShapeExpr(sizes), ShapeType(tuple(new)))
+        return tuple(new)
 
     def wrap(self, expr: Expr) -> Value | tuple[Value, ...]:
         """Values of an expression."""
@@ -312,6 +325,14 @@ class Node:
     def unsupported(self, message: str) -> NoReturn:
         """Raise an error about something that is not implemented."""
         raise UnsupportedError(f"{describe(self.proto)}: {message}", code="import-unsupported", span=self.span)
+
+
+SIZE_ATTRIBUTES = frozenset({"shape", "size", "sizes", "repeats"})
+
+
+def _from_data(d: Any) -> bool:
+    """Whether a size is a formula of run-time data (of symbols that may be negative)."""
+    return is_symbolic(d) and not isinstance(d, Dim) and any(s.min < 0 for s in free_dims(d))
 
 
 COMPARING = frozenset(

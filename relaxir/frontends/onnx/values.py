@@ -14,6 +14,7 @@ from relaxir.ops import op
 from relaxir.ops.symbolic import SymbolicArray, symbolic_array
 from relaxir.support.dtypes import info
 
+SIZES = ("int64", "int32", "bool")  # dtypes of shape arithmetic; narrow integers wrap, so they are data
 SMALL = 1024  # elements up to which an integer constant is tracked as possible shape arithmetic
 
 
@@ -36,8 +37,8 @@ class Value:
         """A value from an expression; small integer constants are known."""
         assert isinstance(expr.type, TensorType)
         known = None
-        if isinstance(expr, Constant) and expr.data.size <= SMALL and expr.data.dtype.kind in "iub":
-            known = None if expr.type.dtype == "bfloat16" else symbolic_array(expr.data)
+        if isinstance(expr, Constant) and expr.data.size <= SMALL and expr.type.dtype in SIZES:
+            known = symbolic_array(expr.data)
         return Value(expr.type, expr, known)
 
     def materialize(self, bb: BlockBuilder) -> Expr:

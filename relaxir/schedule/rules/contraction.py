@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from relaxir.schedule.dot import schedule_dot
 from relaxir.schedule.epilogue import collect_epilogue
 from relaxir.schedule.loops import Machine, loop, nest, parallel, seq
 from relaxir.schedule.padding import stage_factor
 from relaxir.schedule.program import Program
+from relaxir.schedule.roles import Roles, assign_roles
 from relaxir.schedule.stage_nest import parallel_nest
 from relaxir.schedule.tile import (
     At,
@@ -34,7 +36,6 @@ from relaxir.tir import (
     AxisKind,
     Block,
     Buffer,
-    Const,
     Expr,
     For,
     ForKind,
@@ -58,63 +59,9 @@ from relaxir.tir.classify import Contraction, match_contraction
 from relaxir.tir.expr import BinOp
 from relaxir.tir.visit import substitute_vars
 
+CACHE_BYTES = 262144  # part of the second-level cache that a block of rows may fill
+FEW_ROWS = 2  # so few rows do not pay for packing a factor on the fly
 PACK_BYTES = 65536  # a panel packed on the stack: fits the second-level cache with room
-
-
-@dataclass(frozen=True, slots=True)
-class Roles:
-    """Which axis of a contraction plays which part."""
-
-    scalar: Expr  # the factor without the lane axis
-    vector: Expr  # the factor with it
-    lane: Axis
-    row: Axis | None
-    outer: tuple[Axis, ...]
-    reduce: tuple[Axis, ...]
-    packed: int  # lanes of the packed layout, 0 if not packed
-    on_the_fly: bool  # the vector factor must be packed first
-    padded: bool = False  # lanes past the end may be read
-
-
-def _lane_ok(expr: Expr, var: Var) -> bool:
-    loads = [e for e in loads_of(expr) if var in variables_of(e)]
-    return all(stride(e, var) in (0, 1) for e in loads)
-
-
-def _packed(expr: Expr, lane: Axis) -> int:
-    widths = [packed_lanes(e, lane) for e in loads_of(expr) if lane.var in variables_of(e)]
-    return widths[0] if len(widths) == 1 else 0
-
-
-def assign_roles(found: Contraction) -> Roles | None:
-    """Choose lane and row axes, or None when no axis is usable as lanes."""
-    axes = {a.var: a for a in found.block.axes}
-    spatial = tuple(a for a in found.block.axes if a.kind is AxisKind.SPATIAL)
-    reduce = tuple(axes[v] for v in found.reduce)
-
-    def roles(lane: Var, packed: int, on_the_fly: bool) -> Roles:
-        in_right = lane in found.columns or (lane in found.batch and not _lane_ok(found.left, lane))
-        vector, scalar = (found.right, found.left) if in_right else (found.left, found.right)
-        others = found.rows if lane in found.columns else found.columns if lane in found.rows else ()
-        row = axes[others[-1]] if others else None
-        outer = tuple(a for a in spatial if a.var is not lane and a is not row)
-        return Roles(scalar, vector, axes[lane], row, outer, reduce, packed, on_the_fly)
-
-    for lane in (*found.columns, *found.rows):
-        side = found.right if lane in found.columns else found.left
-        width = _packed(side, axes[lane])
-        if width:
-            return roles(lane, width, False)
-    candidates = (*reversed(found.columns), *reversed(found.rows), *reversed(found.batch))
-    for need_store in (True, False):
-        for lane in candidates:
-            both = _lane_ok(found.left, lane) and _lane_ok(found.right, lane)
-            if both and (not need_store or stride(found.store, lane) == 1):
-                return roles(lane, 0, False)
-    for lane in candidates:
-        if lane not in found.batch and (found.rows if lane in found.columns else found.columns):
-            return roles(lane, 0, True)
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +82,22 @@ class ContractionRule:
         roles = assign_roles(found)
         if roles is None:
             return None
-        if roles.on_the_fly and not _fits_stack(roles, machine):
+        dot = roles.on_the_fly and (_few_rows(roles) or not _fits_stack(roles, machine))
+        if dot and not _contiguous(roles):
             return None
         epilogue, taken = collect_epilogue(program, found, stages[1:])
-        return schedule_contraction(roles, epilogue, machine), 1 + taken
+        make = schedule_dot if dot else schedule_contraction
+        return make(roles, epilogue, machine), 1 + taken
+
+
+def _few_rows(roles: Roles) -> bool:
+    return roles.row is None or (is_const(roles.row.extent) and int(roles.row.extent) <= FEW_ROWS)
+
+
+def _contiguous(roles: Roles) -> bool:
+    """Whether both factors are contiguous (or constant) along the innermost reduced axis."""
+    inner = roles.reduce[-1].var
+    return all(stride(e, inner) in (0, 1) for e in (*loads_of(roles.scalar), *loads_of(roles.vector)))
 
 
 def _stage_windows(
@@ -222,26 +181,91 @@ def schedule_contraction(roles: Roles, epilogue: Epilogue, machine: Machine) -> 
     if row is None or row.extent == 1:
         if one is not None:
             return one
-        return parallel((*roles.outer, panels), _panel(job, panels.var, const(0), const(1)), machine)
-    block = machine.config.block
-    blocks = Axis(Var("rows"), ceildiv(row.extent, block))
-    start = blocks.var * block
-    count: Expr = minimum(as_expr(row.extent) - start, const(block))
-    if is_const(row.extent) and (int(row.extent) <= block or int(row.extent) % block == 0):
-        count = const(min(int(row.extent), block))
-    body = _panel(job, panels.var, start, count)
-    many = parallel((*roles.outer, blocks, panels), body, machine)
+        return parallel((*roles.outer, panels), _panel(job, panels.var, ONE_ROW), machine)
+    dotted = roles.on_the_fly and not is_const(row.extent) and _contiguous(roles)
+    fewest = 2 if one is not None else FEW_ROWS + 1 if dotted else 1
+    blocks, rows, lets = _row_blocks(job, row.extent, fewest)
+    body = _panel(job, panels.var, rows)
+    for var, value in reversed(lets):
+        body = Let(var, value, body)
+    many = parallel((*_around(roles), blocks, *_within(roles), panels), body, machine)
+    if dotted:
+        return If(as_expr(row.extent) <= const(FEW_ROWS), schedule_dot(roles, epilogue, machine), many)
     if one is None or is_const(row.extent):
         return many
     return If(eq(as_expr(row.extent), const(1)), one, many)
 
 
-def _panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
-    """All row tiles of one panel: ``count`` rows from ``start``."""
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of a contraction: the first, how many, and how high their tiles may be."""
+
+    start: Expr
+    count: Expr
+    least: int
+    most: int
+
+
+ONE_ROW = Rows(const(0), const(1), 1, 1)
+
+
+def _row_blocks(job: Job, extent: DimLike, fewest: int) -> tuple[Axis, Rows, tuple[tuple[Var, Expr], ...]]:
+    """Split the rows evenly into blocks that stay in cache: the loop over blocks, one block, and what to name before it.
+
+    ``fewest`` is what the caller promises about the extent; even splits then never leave lower tiles than they must.
+    """
+    block, mr = _block_rows(job), job.machine.config.mr
+    number = ceildiv(extent, block)
+    blocks = Axis(Var("rows"), number)
+    if is_const(extent):
+        size, many = int(extent), max(1, int(number))
+        low, high = size // many, -(-size // many)
+        heights = [h for c in (low, high) for h in _tile_heights(c, mr)]
+        bounds = max(1, min(heights)), max(1, *heights)
+        if low == high:
+            return blocks, Rows(blocks.var * low, const(low), *bounds), ()
+    else:
+        bounds = (min(fewest, (mr + 1) // 2) if block >= 2 * fewest else 1), mr
+    start, count = Var("start"), Var("count")
+    begin = binary(BinOp.FLOORDIV, blocks.var * as_expr(extent), as_expr(number))
+    end = binary(BinOp.FLOORDIV, (blocks.var + 1) * as_expr(extent), as_expr(number))
+    return blocks, Rows(start, count, *bounds), ((start, begin), (count, end - start))
+
+
+def _tile_heights(count: int, most: int) -> tuple[int, ...]:
+    """Heights of the tiles of an even split."""
+    tiles = max(1, -(-count // most))
+    return tuple((t + 1) * count // tiles - t * count // tiles for t in range(tiles))
+
+
+def _around(roles: Roles) -> tuple[Axis, ...]:
+    """Outer axes that move the scalar factor: they stay outside the row blocks."""
+    moving = variables_of(roles.scalar)
+    return tuple(a for a in roles.outer if a.var in moving)
+
+
+def _within(roles: Roles) -> tuple[Axis, ...]:
+    """Outer axes that leave the scalar factor alone: a block of its rows stays in cache while they run."""
+    moving = variables_of(roles.scalar)
+    return tuple(a for a in roles.outer if a.var not in moving)
+
+
+def _block_rows(job: Job) -> int:
+    """Rows of the scalar factor that fit the second-level cache, in whole tiles."""
+    most, mr = job.machine.config.block, job.machine.config.mr
+    depth = product(a.extent for a in job.roles.reduce)
+    if not is_const(depth) or job.roles.packed:
+        return most
+    fitting = CACHE_BYTES // max(1, int(depth) * info(job.roles.scalar.dtype).bytes)
+    return max(mr, min(most, fitting // mr * mr))
+
+
+def _panel(job: Job, panel: Var, rows: Rows) -> Stmt:
+    """All tiles of some rows of one panel."""
     if job.roles.on_the_fly:
-        return _pack_panel(job, panel, start, count)
+        return _pack_panel(job, panel, rows)
     if job.exact:
-        return _rows(job, panel, start, count, None)
+        return _rows(job, panel, rows, None)
 
     def inside(_: Expr, j: Expr) -> Expr:
         return panel * job.width + j < job.columns
@@ -251,17 +275,17 @@ def _panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
     if roles.lane.var in variables_of(roles.scalar):  # a batch axis as lanes: both factors have a tail
         roles = replace(roles, scalar=masked(roles.scalar, in_range))
     if roles.packed or roles.padded:
-        return _rows(replace(job, roles=roles), panel, start, count, inside)
+        return _rows(replace(job, roles=roles), panel, rows, inside)
     roles = replace(roles, vector=masked(roles.vector, in_range))
-    partial = _rows(replace(job, roles=roles), panel, start, count, inside)
+    partial = _rows(replace(job, roles=roles), panel, rows, inside)
     if is_const(job.roles.lane.extent) and int(job.roles.lane.extent) < job.width:
         return partial
     full = job.columns >= panel * job.width + job.width
-    return If(full, _rows(job, panel, start, count, None), partial)
+    return If(full, _rows(job, panel, rows, None), partial)
 
 
-def _rows(job: Job, panel: Var, start: Expr, count: Expr, inside: Callable[[Expr, Expr], Expr] | None) -> Stmt:
-    """Row tiles of one panel, ``count`` rows split as evenly as the tile height allows.
+def _rows(job: Job, panel: Var, rows: Rows, inside: Callable[[Expr, Expr], Expr] | None) -> Stmt:
+    """Tiles of some rows of one panel, split as evenly as the tile height allows.
 
     Seven rows become tiles of three and four, not six and one: both keep the multiply-add units busy.
     """
@@ -276,25 +300,18 @@ def _rows(job: Job, panel: Var, start: Expr, count: Expr, inside: Callable[[Expr
     if roles.packed and len(roles.reduce) == 1:
         spec = replace(spec, prefetch=_prefetcher(roles, at, panel, t, config.unroll))
 
-    def make(rows: DimLike, sets: int) -> Stmt:
-        return tile(spec, rows, sets, inside)
+    def make(height: DimLike, sets: int) -> Stmt:
+        return tile(spec, height, sets, inside)
 
-    least, most = _row_counts(int(count.value), config.mr) if isinstance(count, Const) else (1, config.mr)
+    count = rows.count
     tiles = binary(BinOp.FLOORDIV, count + (config.mr - 1), const(config.mr))
     begin = binary(BinOp.FLOORDIV, t * count, tiles)
-    if least == most:
-        cases = switch_rows(const(most), most, job.vectors, make)
+    if rows.least == rows.most:
+        cases = switch_rows(const(rows.most), rows.most, job.vectors, make)
     else:
         size = binary(BinOp.FLOORDIV, (t + 1) * count, tiles) - begin
-        cases = Let(height, size, switch_rows(height, most, job.vectors, make, least))
-    return loop(t, tiles, Let(first, start + begin, cases))
-
-
-def _row_counts(count: int, most: int) -> tuple[int, int]:
-    """Smallest and largest tile of an even split."""
-    tiles = max(1, -(-count // most))
-    sizes = {(t + 1) * count // tiles - t * count // tiles for t in range(tiles)}
-    return max(1, min(sizes)), max(1, *sizes)
+        cases = Let(height, size, switch_rows(height, rows.most, job.vectors, make, rows.least))
+    return loop(t, tiles, Let(first, rows.start + begin, cases))
 
 
 def _prefetcher(roles: Roles, at: At, panel: Var, t: Var, unroll: int) -> Callable[[Expr], Stmt]:
@@ -331,29 +348,43 @@ def _one_row(job: Job) -> Stmt:
     def make(rows: DimLike, sets: int) -> Stmt:
         return tile(spec, rows, sets, None if job.exact else inside)
 
-    number: Expr = minimum(as_expr(total) - first, const(count))
-    if is_const(total) and (int(total) < count or int(total) % count == 0):
-        number = const(min(int(total), count))
-    body = Let(first, group.var * count, switch_rows(number, count, job.vectors, make))
+    body = _side_by_side(total, first, count, lambda number: switch_rows(number, count, job.vectors, make))
+    body = Let(first, group.var * count, body)
     return parallel((*roles.outer, group), body, job.machine)
 
 
-def _pack_panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
+def _side_by_side(total: DimLike, first: Var, count: int, make: Callable[[Expr], Stmt]) -> Stmt:
+    """``count`` panels from ``first``, fewer in the last group."""
+    if not is_const(total):
+        return make(minimum(as_expr(total) - first, const(count)))
+    rest = int(total) % count
+    if int(total) < count or rest == 0:
+        return make(const(min(int(total), count)))
+    return If(first + count <= as_expr(total), make(const(count)), make(const(rest)))
+
+
+def _pack_panel(job: Job, panel: Var, rows: Rows) -> Stmt:
     """Copy one panel of the vector factor to the stack, lanes contiguous, then run the tiles on it."""
     roles, width, j = job.roles, job.width, Var("j")
     lane = roles.lane
     store = Buffer("packed", (*(a.extent for a in roles.reduce), width), roles.vector.dtype, Scope.STACK)
-    value = roles.vector if job.exact else masked(roles.vector, lane.var < job.columns)
     reduce = tuple(replace(a, var=Var(a.var.name)) for a in roles.reduce)
     rename: dict[Var, Expr] = {a.var: b.var for a, b in zip(roles.reduce, reduce, strict=True)}
     at = panel_at(lane.var, panel, width, None, const(0))
-    copy = Store(store, (*(a.var for a in reduce), j), at(substitute_vars(value, rename), const(0), j))
-    fill = nest(reduce, For(j, const(width), copy, ForKind.VECTOR))
+
+    def fill(value: Expr) -> Stmt:
+        copy = Store(store, (*(a.var for a in reduce), j), at(substitute_vars(value, rename), const(0), j))
+        return nest(reduce, For(j, const(width), copy, ForKind.VECTOR))
+
+    copied = fill(roles.vector)
+    if not job.exact:
+        full = panel * width + width <= job.columns
+        copied = If(full, copied, fill(masked(roles.vector, lane.var < job.columns)))
     lanes = binary(BinOp.MOD, lane.var, const(width))
     packed = replace(roles, vector=Load(store, (*(a.var for a in roles.reduce), lanes)), on_the_fly=False)
 
     def inside(_: Expr, lane_index: Expr) -> Expr:
         return panel * width + lane_index < job.columns
 
-    tiles = _rows(replace(job, roles=packed), panel, start, count, None if job.exact else inside)
-    return Alloc(store, seq(fill, tiles))
+    tiles = _rows(replace(job, roles=packed), panel, rows, None if job.exact else inside)
+    return Alloc(store, seq(copied, tiles))

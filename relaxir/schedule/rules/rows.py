@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from relaxir.schedule.loops import Machine, parallel, seq
+from relaxir.schedule.lanes import join_lanes
+from relaxir.schedule.loops import Machine, parallel
 from relaxir.schedule.program import Program, accesses_of, reindex
-from relaxir.schedule.stage_nest import serial_nest
+from relaxir.schedule.stage_nest import choose_lane, serial_nest
 from relaxir.support.dtypes import info
 from relaxir.sym import is_const, product
 from relaxir.tir import Alloc, AxisKind, Block, Buffer, Expr, Scope, Stmt, Store, Var
@@ -68,10 +69,18 @@ def _shared(group: Sequence[Block]) -> int:
         count += 1
     written = {s.buffer for b in group for s in stores_of(b)}
     while count:
-        if all(_same_row(b, written, count) for b in group):
+        if all(_same_row(b, written, count) and _keeps_lanes(b, group, count) for b in group):
             return count
         count -= 1
     return 0
+
+
+def _keeps_lanes(block: Block, group: Sequence[Block], count: int) -> bool:
+    """Whether sharing ``count`` axes leaves the block its vector axis, or the block is one value per row of others."""
+    if len(block.axes) <= count:
+        return any(len(b.axes) > count for b in group)
+    lane = choose_lane(block, block.axes)
+    return lane is None or lane not in block.axes[:count]
 
 
 def _same_row(block: Block, written: set[Buffer], count: int) -> bool:
@@ -88,7 +97,7 @@ def _together(program: Program, group: Sequence[Block], leading: int, later: Seq
         shared: dict[Var, Expr] = {old.var: new.var for old, new in zip(block.axes, axes, strict=False)}
         renamed = replace(block, body=substitute_vars(block.body, shared), init=_renamed(block.init, shared))
         nests.append(serial_nest(renamed, leading))
-    body = seq(*nests)
+    body = join_lanes(nests)
     for buffer in _private(program, group, leading, later):
         cell = replace(buffer, shape=buffer.shape[leading:], scope=Scope.STACK)
         body = Alloc(cell, reindex(body, {buffer: cell}, {buffer: lambda old: old[leading:]}))
