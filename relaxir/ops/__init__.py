@@ -28,6 +28,7 @@ from relaxir.ops.movement import MOVEMENT
 from relaxir.ops.namespace import OpNamespace
 from relaxir.ops.norm import NORM
 from relaxir.ops.pooling import POOLING
+from relaxir.ops.rectifier import RECTIFIER
 from relaxir.ops.reduce import REDUCE
 from relaxir.ops.reduce_norm import REDUCE_NORM
 from relaxir.ops.resize import RESIZE
@@ -64,6 +65,7 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *MOVEMENT,
     *NORM,
     *POOLING,
+    *RECTIFIER,
     *REDUCE,
     *REDUCE_NORM,
     *RESIZE,
