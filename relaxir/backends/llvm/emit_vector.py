@@ -111,6 +111,8 @@ class Vectors(Expressions):
     def vector_loop(self, stmt: For) -> None:
         """Write a vector loop, or a plain one where lanes are not possible."""
         extent = self.eval(stmt.extent)
+        if extent.number == 0:
+            return
         if not LaneCheck(stmt).fits(stmt.body) or extent.number == 1:
             self.serial_loop(stmt)
             return
