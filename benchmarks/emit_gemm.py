@@ -5,14 +5,14 @@ Run under a timing lock on a quiet machine: ``python -m benchmarks.emit_gemm [ta
 
 from __future__ import annotations
 
-import ctypes
+import functools
 import sys
 import time
 
 import numpy as np
 
 from relaxir.backends.llvm.target import Target
-from relaxir.sym import ceildiv, dim, min_, sub
+from relaxir.sym import ceildiv, dim
 from relaxir.tir import (
     Alloc,
     Buffer,
@@ -20,7 +20,6 @@ from relaxir.tir import (
     For,
     ForKind,
     Let,
-    Prefetch,
     PrimFunc,
     Scope,
     Seq,
@@ -96,7 +95,13 @@ def peak(target: str) -> float:
         Seq(
             (
                 each(lambda i, j: Store(acc, (i, j), x[i, j])),
-                For(k, const(1 << 16), each(lambda i, j: Store(acc, (i, j), acc[i, j] * acc[i, j] + acc[i, j])), ForKind.SERIAL, 4),
+                For(
+                    k,
+                    const(1 << 16),
+                    each(lambda i, j: Store(acc, (i, j), acc[i, j] * acc[i, j] + acc[i, j])),
+                    ForKind.SERIAL,
+                    4,
+                ),
                 each(lambda i, j: Store(x, (i, j), acc[i, j])),
             )
         ),
@@ -122,7 +127,10 @@ def main() -> None:
     top = peak(target)
     start = time.perf_counter()
     jit = Jit({"gemm": gemm(size, size, rows, columns)}, target)
-    print(f"peak {top:.0f} GFLOP/s; tile {rows}x{columns}; {len(jit.text)} bytes of text, compiled in {1e3 * (time.perf_counter() - start):.0f} ms")
+    print(
+        f"peak {top:.0f} GFLOP/s; tile {rows}x{columns}; {len(jit.text)} bytes of text, "
+        f"compiled in {1e3 * (time.perf_counter() - start):.0f} ms"
+    )
     rng = np.random.default_rng(0)
     weight = rng.standard_normal((size, size), dtype=np.float32)
     packed = aligned((size // columns, size, columns))
@@ -134,7 +142,7 @@ def main() -> None:
         arguments = (jit.workspace.ctypes.data, a.ctypes.data, packed.ctypes.data, c.ctypes.data, n)
         call(*arguments)
         np.testing.assert_allclose(c, a @ weight, rtol=1e-3, atol=1e-3)
-        rate = 2.0 * n * size * size / best(lambda: call(*arguments)) * 1e-9
+        rate = 2.0 * n * size * size / best(functools.partial(call, *arguments)) * 1e-9
         print(f"n {n:4d}  {rate:6.1f} GFLOP/s  {100 * rate / top:5.1f} % of peak", flush=True)
 
 

@@ -8,10 +8,9 @@ import time
 import numpy as np
 
 from relaxir.sym import dim
-from relaxir.tir import Binary, BinOp, Buffer, Call, For, ForKind, PrimFunc, Size, Store, Var, const
+from relaxir.tir import Binary, BinOp, Buffer, For, ForKind, PrimFunc, Size, Store, Var, const
 from tests.backends.emit_harness import Jit
 from tests.backends.test_vmath import CASES, kernel, ulps
-
 
 SIZE = 16384
 
@@ -21,7 +20,9 @@ def main() -> None:
     funcs = {fn.value: kernel(fn, ForKind.VECTOR) for fn in CASES}
     n = dim("n")
     x, y, i = Buffer("x", (n,), "float32"), Buffer("y", (n,), "float32"), Var("i")
-    funcs["pow"] = PrimFunc((x, y), For(i, Size(n), Store(y, (i,), Binary(BinOp.POW, x[i], const(1.7, "float32"))), ForKind.VECTOR), (n,), 1)
+    funcs["pow"] = PrimFunc(
+        (x, y), For(i, Size(n), Store(y, (i,), Binary(BinOp.POW, x[i], const(1.7, "float32"))), ForKind.VECTOR), (n,), 1
+    )
     start = time.perf_counter()
     jit = Jit(funcs, target)
     print(f"{len(funcs)} kernels, {len(jit.text)} bytes, {1e3 * (time.perf_counter() - start):.0f} ms")

@@ -32,20 +32,18 @@ int main(int argc, char **argv) {
         return 1;
     }
 
-    void *ctx = rx_create(NULL); /* NULL: the default allocator */
+    rx_context *ctx = rx_create(NULL); /* NULL: the default allocator */
     if (ctx == NULL) {
-        fprintf(stderr, "rx_create failed\n");
+        fprintf(stderr, "%s\n", rx_create_error());
         return 1;
     }
     int64_t in_shape[2] = {batch, WIDTH}, out_shape[2] = {0, 0};
     DLTensor in = {.data = bytes, .device = {.device_type = 1}, .ndim = 2, .dtype = {0, 32, 1}, .shape = in_shape};
-    DLTensor *inputs[] = {&in};
     double best = 1e30;
     for (int i = 0; i < CALLS; i++) {
-        DLTensor out = {.data = NULL, .shape = out_shape}; /* no data: the library allocates */
-        DLTensor *outputs[] = {&out};
+        DLTensor out = {.data = NULL, .ndim = 2, .shape = out_shape}; /* no data: the library allocates */
         double start = microseconds();
-        if (rx_call(ctx, MAIN, inputs, 1, outputs, 1) != 0) {
+        if (rx_call(ctx, MAIN, &in, 1, &out, 1) != 0) {
             fprintf(stderr, "%s\n", rx_last_error(ctx));
             return 1;
         }

@@ -1,6 +1,7 @@
 """Hypothesis strategies for well-typed programs: dimensions, tensor programs in block and loop form, graph modules.
 
-Every generated tensor program stays inside its buffers for all sizes, so it can be run as well as printed.
+Every generated tensor program stays inside its buffers for all sizes and writes every element of its results, so it can
+be run as well as printed; its comparisons and casts may turn a last-bit difference of floats into a large one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
-from relaxir.ir import BlockBuilder, IRModule, ShapeType, TensorType, TupleGetItem, TupleType, Var, const
+from relaxir.ir import BlockBuilder, IRModule, TensorType, TupleGetItem, TupleType, Var, const
 from relaxir.ir import Expr as GraphExpr
 from relaxir.ops import op
 from relaxir.support.errors import InferError
@@ -206,8 +207,8 @@ def _statement(draw: Draw, env: Env, store: Store, depth: int) -> Stmt:
         finish = Store(store.buffer, store.indices, cell[()])
         return Alloc(cell, Seq((Store(cell, (), literal(0.0, dtype)), loop, draw(_statement(env, finish, depth - 1)))))
     if kind == "if":
-        other = store if draw(st.booleans()) else None
-        return If(draw(scalars(env, "bool", 2)), draw(_statement(env, store, depth - 1)), other)
+        test, then = draw(scalars(env, "bool", 2)), draw(_statement(env, store, depth - 1))
+        return If(test, then, store) if draw(st.booleans()) else Seq((store, If(test, then)))
     if kind == "switch":
         r = dim("r", min=1, max=3)
         small = Buffer("tile", (r, 2), dtype, Scope.REGISTER)
@@ -239,10 +240,13 @@ def tensor_types(draw: Draw, scope: tuple[Dim, ...], dtype: str = "float32") -> 
 
 @st.composite
 def graph_modules(draw: Draw, steps: int = 6) -> IRModule:
-    """A module with a well-typed function ``main`` over random operators, and perhaps a tensor program it calls."""
+    """A module with a well-typed function ``main`` over random operators.
+
+    Its parameters are ``sizes``, an int8 tensor that has one axis for each symbol, ``flag`` and some tensors.
+    """
     scope = tuple({d.name: d for d in draw(st.lists(symbols(), min_size=1, max_size=3))}.values())
     bb = BlockBuilder()
-    params = [Var("shapes", ShapeType(scope)), Var("flag", TensorType((), "bool"))]
+    params = [Var("sizes", TensorType(scope, "int8")), Var("flag", TensorType((), "bool"))]
     params += [Var(f"x{i}", draw(tensor_types(scope))) for i in range(draw(st.integers(1, 3)))]
     pool: list[GraphExpr] = list(params[2:])
     attrs = draw(

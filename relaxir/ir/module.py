@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from types import MappingProxyType
 
 from relaxir.ir.expr import Function
+from relaxir.ir.files import write_module
 from relaxir.ir.printer import module_text
 from relaxir.tir import PrimFunc
 
@@ -34,6 +36,14 @@ class IRModule:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.functions)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the text to ``path``, and large constants into an ``.npz`` file beside it; each whole or not at all.
+
+        Raises:
+            LoadError: when a file cannot be written.
+        """
+        write_module(self.functions, self.attrs, path)
 
     def graph_functions(self) -> dict[str, Function]:
         """The graph functions, in order."""

@@ -23,6 +23,12 @@ class Memory:
     def __str__(self) -> str:
         return f"{self.function}: {to_text(self.peak)} bytes"
 
+    def __repr__(self) -> str:
+        return f"<memory of {self}>"
+
+    def __rich__(self) -> str:
+        return str(self)
+
     def __call__(self, **sizes: int) -> int:
         """Peak in bytes at given sizes of the symbols.
 

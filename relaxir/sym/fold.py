@@ -21,8 +21,8 @@ def fold(
         expr: a light expression.
         constant: the value of an integer.
         symbol: the value of a dimension.
-        node: the value of ``add``, ``mul`` (two operands or more), ``floordiv``, ``mod``, ``ceildiv``, ``broadcast`` (two),
-            ``min`` or ``max`` (two or more) of operands. Operands come in an order that is the same in every process.
+        node: the value of ``add``, ``mul``, ``min``, ``max`` (two operands or more), ``floordiv``, ``mod``, ``ceildiv``
+            or ``broadcast`` (two). Operands come in an order that is the same in every process.
 
     Raises:
         SymError: the expression is not in light form.

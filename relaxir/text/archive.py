@@ -1,9 +1,8 @@
-"""Files of a module: text, and a NumPy archive beside it for the large constants."""
+"""Reading of a module's files: text, and a NumPy archive beside it for the large constants."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,10 +11,7 @@ from typing import BinaryIO, TypeAlias
 
 import numpy as np
 
-from relaxir.ir.const_text import ConstantKeys
 from relaxir.ir.expr import Array
-from relaxir.ir.module import IRModule
-from relaxir.ir.printer import module_text
 from relaxir.support.errors import LoadError
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -75,32 +71,6 @@ def _archive(stream: BinaryIO, path: Path) -> Mapping[str, Array]:
     return archive
 
 
-def save(module: IRModule, path: PathLike) -> None:
-    """Write a module's text, and its large constants into an ``.npz`` file of the same stem.
-
-    Each file appears whole or not at all: it is written under another name and then renamed.
-
-    Raises:
-        LoadError: with code ``load-path`` when a file cannot be written.
-    """
-    target = Path(path)
-    keys = ConstantKeys()
-    text = module_text(module.functions, module.attrs, keys)
-    try:
-        if keys.arrays:
-            with _replacing(archive_path(target)) as stream:
-                np.savez(stream, **keys.arrays)  # type: ignore[arg-type]  # its stub takes the keywords for allow_pickle
-        with _replacing(target) as stream:
-            stream.write((text + "\n").encode())
-    except OSError as error:
-        raise LoadError(f"cannot write `{target}`: {error.strerror or error}", code="load-path") from error
-
-
-def archive_path(path: PathLike) -> Path:
-    """Where the large constants of a text file stand."""
-    return Path(path).with_suffix(".npz")
-
-
 def read_text(path: PathLike) -> str:
     """Content of a text file.
 
@@ -113,16 +83,3 @@ def read_text(path: PathLike) -> str:
         raise LoadError(f"cannot read `{path}`: {error.strerror or error}", code="load-path") from error
     except UnicodeDecodeError as error:
         raise LoadError(f"`{path}` is not UTF-8 text", code="load-malformed") from error
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            yield stream
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -9,10 +9,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from relaxir.ir.expr import Array
+from relaxir.ir.files import archive_path
 from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.ir.op import Op
 from relaxir.support.errors import LoadError, ParseError
-from relaxir.text.archive import PathLike, archive_path, open_arrays, read_text
+from relaxir.text.archive import PathLike, open_arrays, read_text
 from relaxir.text.graph import read_function, read_header
 from relaxir.text.graph_values import ModuleContext
 from relaxir.text.source import Source, member
@@ -73,6 +74,15 @@ def _module(source: Source, ops: Mapping[str, Op[Any]], arrays: Mapping[str, Arr
         else:
             functions[name] = read_function(header, source, context)
     return IRModule(functions, MappingProxyType(attrs))
+
+
+def save(module: IRModule, path: PathLike) -> None:
+    """Write a module's text, and its large constants into an ``.npz`` file beside it; `load` reads both.
+
+    Raises:
+        LoadError: when a file cannot be written.
+    """
+    module.save(path)
 
 
 def load(path: PathLike, ops: Mapping[str, Op[Any]]) -> IRModule:

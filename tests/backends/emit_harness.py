@@ -72,7 +72,9 @@ class Jit:
         self.text = with_stubs(emit_module(funcs, self.target, self.sites))
         self.object = compile_module(self.text, self.target, passes)
         if "jit" not in _JIT:
-            machine = llvm.Target.from_triple(self.target.triple).create_target_machine(reloc="pic", codemodel="default", jit=True)
+            machine = llvm.Target.from_triple(self.target.triple).create_target_machine(
+                reloc="pic", codemodel="default", jit=True
+            )
             _JIT["jit"] = llvm.create_lljit_compiler(machine, use_jit_link=True)
         builder = llvm.JITLibraryBuilder().add_object_img(self.object).add_current_process()
         for name in funcs:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,22 @@ def test_a_forked_child_starts_its_own_workers(target: Target) -> None:
                 os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert compile_objects([constant(3)], target, workers=pool)
+
+
+def test_closing_does_not_wait_for_a_child_that_holds_the_pipes(target: Target) -> None:
+    pool = Workers(1)
+    compile_objects([constant(1)], target, workers=pool)
+    child = os.fork()
+    if child == 0:
+        time.sleep(30)
+        os._exit(0)
+    try:
+        start = time.monotonic()
+        pool.close()
+        assert time.monotonic() - start < 10
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_the_worker_needs_nothing_of_relaxir() -> None:

@@ -59,7 +59,9 @@ def vec(name, dtype="float32", shape=(n,), scope=Scope.GLOBAL):
 def loop(kind, fn, out, *inputs, extent=None):
     """``out[i] = fn(i)`` over a vector."""
     i = Var("i")
-    return PrimFunc((*inputs, out), For(i, as_expr(n if extent is None else extent), Store(out, (i,), fn(i)), kind), (n,), 1)
+    return PrimFunc(
+        (*inputs, out), For(i, as_expr(n if extent is None else extent), Store(out, (i,), fn(i)), kind), (n,), 1
+    )
 
 
 def sample(dtype, shape):
@@ -88,7 +90,7 @@ def numbers(dtype, x):
 
 @pytest.mark.parametrize("target", ["native", "x86-64-v3", "x86-64-v2"])
 def test_every_type_copies_and_adds(target):
-    dtypes = [d for d in DTYPES if not (target == "x86-64-v2" and d == "float16")]
+    dtypes = list(DTYPES)
     funcs = {}
     for d in dtypes:
         for kind in KINDS:
@@ -163,7 +165,9 @@ def test_shifts_and_integer_powers():
     for dtype in ("int32", "uint8", "int64"):
         for op in (BinOp.SHL, BinOp.SHR, BinOp.POW):
             x, z, y = vec("x", dtype), vec("z", dtype), vec("y", dtype)
-            funcs[f"{op.name}_{dtype}"] = loop(ForKind.VECTOR, lambda i, x=x, z=z, op=op: Binary(op, x[i], z[i]), y, x, z)
+            funcs[f"{op.name}_{dtype}"] = loop(
+                ForKind.VECTOR, lambda i, x=x, z=z, op=op: Binary(op, x[i], z[i]), y, x, z
+            )
     jit = Jit(funcs)
     for dtype in ("int32", "uint8", "int64"):
         x, z = sample(dtype, 70), RNG.integers(0, 7, 70).astype(dtype)
@@ -202,6 +206,27 @@ def test_casts_between_all_types():
     assert y.tolist() == [0, 127, -128, 127, -128]
 
 
+@pytest.mark.parametrize("target", ["native", "x86-64-v2"])
+def test_half_precision_by_bits(target):
+    """Every half-precision number, and rounding of numbers all over its range, in hardware and in software."""
+    h, f, y, z = vec("h", "float16"), vec("f"), vec("y"), vec("z", "float16")
+    widen = loop(ForKind.VECTOR, lambda i: cast(h[i], "float32"), y, h)
+    narrow = loop(ForKind.VECTOR, lambda i: cast(f[i], "float16"), z, f)
+    jit = Jit({"widen": widen, "narrow": narrow}, target)
+    halves = np.arange(65536, dtype=np.uint16).view(np.float16)
+    out = np.zeros(65536, np.float32)
+    jit("widen", halves, out)
+    np.testing.assert_array_equal(out, halves.astype(np.float32))
+    some = RNG.integers(0, 1 << 32, 100_000, dtype=np.uint32).view(np.float32)
+    finite = halves[np.isfinite(halves)].astype(np.float32)
+    near = finite * RNG.choice([1, 1 + 2.0**-11, 1 - 2.0**-12, 1 + 2.0**-10], finite.shape).astype(np.float32)
+    for x in (some, near, np.array([65519.9, 65520, 65536, 2.0**-25, 2.0**-24 * 1.5, 2.0**-14 * 0.9999], np.float32)):
+        got = np.zeros(x.shape, np.float16)
+        jit("narrow", x, got)
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(got, x.astype(np.float16))
+
+
 UNARY = {
     Intrinsic.NEG: np.negative, Intrinsic.ABS: np.abs, Intrinsic.SIGN: np.sign, Intrinsic.FLOOR: np.floor, Intrinsic.CEIL: np.ceil,
     Intrinsic.ROUND: np.round, Intrinsic.TRUNC: np.trunc, Intrinsic.ISNAN: np.isnan, Intrinsic.ISINF: np.isinf,
@@ -236,7 +261,9 @@ def test_reductions(target):
         Combine.AND: np.logical_and, Combine.OR: np.logical_or,
     }  # fmt: skip
     for how, reference in table.items():
-        for dtype in ("bool",) if how in (Combine.AND, Combine.OR) else ("float32", "float64", "int32", "uint8", "float16"):
+        for dtype in (
+            ("bool",) if how in (Combine.AND, Combine.OR) else ("float32", "float64", "int32", "uint8", "float16")
+        ):
             for kind in (ForKind.VECTOR, ForKind.SERIAL):
                 x, s, i = vec("x", dtype), vec("s", dtype, ()), Var("i")
                 start = Store(s, (), identity(how, dtype))
@@ -254,7 +281,9 @@ def test_reductions(target):
             jit(name, x, s)
             if size == 0 and reference in (np.maximum, np.minimum):
                 continue
-            expected = reference.reduce(x.astype(np.float64) if dtype == "float16" else x, dtype=None if dtype != "uint8" else "uint8")
+            expected = reference.reduce(
+                x.astype(np.float64) if dtype == "float16" else x, dtype=None if dtype != "uint8" else "uint8"
+            )
             with np.errstate(all="ignore"):
                 np.testing.assert_allclose(
                     s.astype(np.float64), np.asarray(expected).astype(x.dtype).astype(np.float64),
@@ -321,7 +350,12 @@ def test_lazy_select_conditions_gather_scatter(kind, target):
     s = strided.params[0]
     strided = PrimFunc((s, y), For(i, Size(n), Store(y, (i,), s[i * 3 + 1]), kind), (n,), 1)
     scatter = PrimFunc((index, x, y), For(i, Size(n), Store(y, (index[i],), x[i]), kind), (n,), 1)
-    masked = PrimFunc((x, y), For(i, Size(n), If(x[i] > 0.0, Store(y, (i,), x[i]), Store(y, (i,), const(-1.0, "float32"))), kind), (n,), 1)
+    masked = PrimFunc(
+        (x, y),
+        For(i, Size(n), If(x[i] > 0.0, Store(y, (i,), x[i]), Store(y, (i,), const(-1.0, "float32"))), kind),
+        (n,),
+        1,
+    )
     positive = PrimFunc((x, vec("t", shape=())), For(i, Size(n), Store(y, (i,), x[i])), (n,), 1)
     t = positive.params[1]
     positive = PrimFunc((x, t), Seq((
@@ -373,8 +407,13 @@ def test_vector_body_with_inner_loops_and_private_buffers():
         For(k, Size(m), Store(acc, (const(0),), a[k, j] * a[k, j], Combine.SUM)),
         Store(y, (j,), acc[const(0)] * acc[const(1)]),
     )))  # fmt: skip
-    straight = Seq((Store(y, (j,), const(0.0, "float32")), For(k, Size(m), Store(y, (j,), a[k, j] * a[k, j], Combine.SUM))))
-    funcs = {name: PrimFunc((a, y), For(j, Size(n), b, ForKind.VECTOR), (m, n), 1) for name, b in (("cell", cell), ("straight", straight))}
+    straight = Seq(
+        (Store(y, (j,), const(0.0, "float32")), For(k, Size(m), Store(y, (j,), a[k, j] * a[k, j], Combine.SUM)))
+    )
+    funcs = {
+        name: PrimFunc((a, y), For(j, Size(n), b, ForKind.VECTOR), (m, n), 1)
+        for name, b in (("cell", cell), ("straight", straight))
+    }
     jit = Jit(funcs)
     for size in EXTENTS:
         data = RNG.standard_normal((6, size)).astype(np.float32)
@@ -399,7 +438,10 @@ def test_block_form():
     ))))  # fmt: skip
     jit = Jit({"f": b.build(), "cumsum": b2.build()})
     for rows, columns in ((0, 3), (1, 1), (3, 0), (7, 9), (33, 40)):
-        a, c = RNG.standard_normal((rows, columns)).astype(np.float32), RNG.standard_normal((columns, 5)).astype(np.float32)
+        a, c = (
+            RNG.standard_normal((rows, columns)).astype(np.float32),
+            RNG.standard_normal((columns, 5)).astype(np.float32),
+        )
         out = np.zeros((rows, 5), np.float32)
         jit("f", a, c, out)
         np.testing.assert_allclose(out, np.maximum(a, 0) @ c, rtol=1e-4, atol=1e-5)

@@ -16,8 +16,8 @@ from relaxir.tir import (
     AllocFrame,
     AllocOutput,
     Assert,
-    BinOp,
     BindDim,
+    BinOp,
     Buffer,
     CallHost,
     CallKernel,
@@ -123,13 +123,21 @@ def vec(name, shape=(n,), dtype="float32", scope=Scope.GLOBAL):
 
 
 def main_program():
-    x, w, t, u, y = vec("x", (n, 4)), vec("w", (4,)), vec("t", (n * 4,), scope=Scope.FRAME), vec("u", (n * 4,)), vec("y", (n * 4,))
+    x, w, t, u, y = (
+        vec("x", (n, 4)),
+        vec("w", (4,)),
+        vec("t", (n * 4,), scope=Scope.FRAME),
+        vec("u", (n * 4,)),
+        vec("y", (n * 4,)),
+    )
     flat = vec("flat", (n * 4,))
     return host(
         (x, y),
         [
             BindDim(n, Extent(x, 0)),
-            Assert(binary(BinOp.EQ, Extent(x, 1), 4), "runtime-shape", "main: axis 1 is {}, expected 4", (Extent(x, 1),)),
+            Assert(
+                binary(BinOp.EQ, Extent(x, 1), 4), "runtime-shape", "main: axis 1 is {}, expected 4", (Extent(x, 1),)
+            ),
             Assert(as_expr(n) <= 100, "runtime-shape", "main: n is {}, 100 % is most", (as_expr(n),)),
             ConstantData(w, 1),
             OpenFrame(0, n * 32),
@@ -164,7 +172,12 @@ def test_main_program(workers):
         mine = np.zeros(size * 4, np.float32)
         p.call("main", [x], [mine], null=False)
         np.testing.assert_allclose(mine, expected, rtol=1e-6)
-    bad = [np.zeros((3, 5), np.float32), np.zeros((200, 4), np.float32), np.zeros((2, 2, 4), np.float32), np.zeros((2, 4))]
+    bad = [
+        np.zeros((3, 5), np.float32),
+        np.zeros((200, 4), np.float32),
+        np.zeros((2, 2, 4), np.float32),
+        np.zeros((2, 4)),
+    ]
     answers = [p.call("main", [b], [np.zeros(0, np.float32)]) for b in bad]
     assert answers == [
         ("runtime-shape", "main: axis 1 is 5, expected 4"),
@@ -183,7 +196,15 @@ def test_branch_defines_dims_and_memory(workers):
         BindDim(n, Extent(x, 0)),
         If(
             c[()],
-            Seq((OpenFrame(0, n * 4), AllocFrame(twice, 0, 0), CallKernel("double", (x, twice), (n,)), BindDim(m, as_expr(n)), Alias(r, twice))),
+            Seq(
+                (
+                    OpenFrame(0, n * 4),
+                    AllocFrame(twice, 0, 0),
+                    CallKernel("double", (x, twice), (n,)),
+                    BindDim(m, as_expr(n)),
+                    Alias(r, twice),
+                )
+            ),
             Seq((BindDim(m, Size(n) // 2), Alias(r, x, n - n // 2))),
         ),
         AllocOutput(y, 0),
@@ -248,8 +269,12 @@ def test_kernel_failure_and_library_call(workers):
         (k, m), 1,
     )  # fmt: skip
     a, b, out = vec("a", (n,), "int64"), vec("b", (m,)), vec("out", (n,))
-    body = [BindDim(n, Extent(a, 0)), BindDim(m, Extent(b, 0)), AllocOutput(out, 0), CallKernel("gather", (a, b, out), (n, m))]
-    t = vec("t", (n,))
+    body = [
+        BindDim(n, Extent(a, 0)),
+        BindDim(m, Extent(b, 0)),
+        AllocOutput(out, 0),
+        CallKernel("gather", (a, b, out), (n, m)),
+    ]
     foreign = [BindDim(n, Extent(a, 0)), AllocOutput(out, 0), CallLibrary("library_fill", (a, out))]
     p = Program({"gather": gather, "main": host((a, b, out), body)}, workers=workers)
     data = np.arange(10, dtype=np.float32)
@@ -266,4 +291,3 @@ def test_kernel_failure_and_library_call(workers):
     assert p.loaded.last_error(p.context) == "gather: index -3 at 123 is outside an axis of size 10"
     text = emit_module({"f": host((a, out), foreign)}, Target.parse("native"), SiteTable())
     assert "declare i32 @library_fill(ptr, ptr)" in text
-

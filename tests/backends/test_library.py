@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from relaxir.backends.llvm.call_ir import ERROR_ARGUMENT, HostFunction, Site
+from relaxir.backends.llvm.call_ir import ERROR_ARGUMENT, ERROR_FROM_DATA, HostFunction, Site
 from relaxir.backends.llvm.compile import Workers
 from relaxir.backends.llvm.cpuid import X86_BITS
 from relaxir.backends.llvm.header import FunctionInfo, TensorInfo, header_text
@@ -18,7 +18,7 @@ from relaxir.backends.llvm.library import Library, RxOptions
 from relaxir.backends.llvm.memory import HugeMemory
 from relaxir.backends.llvm.runtime_ir import RUNTIME_DECLARATIONS, runtime_text
 from relaxir.backends.llvm.target import Target
-from tests.backends.library_types import BuildLibrary, LoadLibrary
+from tests.backends.library_types import BuildLibrary
 
 SITES = (
     Site(16, "'x' has rank %lld, not 1"),
@@ -105,12 +105,22 @@ run:
   call void @rx_frame_pop(ptr %ws, i64 1000)
   ret i32 0
 }
+define i32 @query_main(ptr %ctx, ptr %ws, ptr %in, ptr %out, ptr %bytes) {
+  %shape_p = getelementptr i8, ptr %in, i64 24
+  %shape = load ptr, ptr %shape_p
+  %n = load i64, ptr %shape
+  %out_shape_p = getelementptr i8, ptr %out, i64 24
+  %out_shape = load ptr, ptr %out_shape_p
+  store i64 %n, ptr %out_shape
+  store i64 1000, ptr %bytes
+  ret i32 0
+}
 define i32 @"host_two words"(ptr %ctx, ptr %ws, ptr %in, ptr %out) {
   ret i32 99
 }
 """
 )
-FUNCTIONS = (HostFunction("main", 1, 1), HostFunction("two words", 0, 0))
+FUNCTIONS = (HostFunction("main", 1, 1, query=True), HostFunction("two words", 0, 0))
 METADATA = json.dumps({"name": 'quoted "text" \\ backslash', "unicode": "ä日本"}, ensure_ascii=False)
 WEIGHTS = b"\0\0\0\x3f" + bytes(60)  # 0.5
 INFO = (
@@ -193,6 +203,42 @@ def test_messages(library: Library) -> None:
     assert model.call([], function=1, inputs=0) == (99, [])
     assert model.error == "error 99"
     assert model.loaded.cdll.rx_call(None, 0, None, 0, None, 0) == ERROR_ARGUMENT
+    model.close()
+
+
+def test_shapes_can_be_asked_for(library: Library) -> None:
+    model = Model(library)
+    shapes = [(ctypes.c_int64 * 1)(33), (ctypes.c_int64 * 1)(-1)]
+    tensors = [DLTensor(None, (1, 0), 1, 2, 32, 1, ctypes.addressof(shape), None, 0) for shape in shapes]
+    frame = ctypes.c_int64(-1)
+    query = model.loaded.cdll.rx_query
+    arguments = (model.context, 0, ctypes.byref(tensors[0]), 1, ctypes.byref(tensors[1]), 1)
+    assert query(*arguments, ctypes.byref(frame)) == 0
+    assert (shapes[1][0], frame.value) == (33, 1000)
+    assert query(*arguments, None) == 0
+    assert query(model.context, 1, None, 0, None, 0, None) == ERROR_FROM_DATA
+    assert model.error == "the output shapes of function number 1 depend on data"
+    assert query(model.context, 0, None, 0, None, 1, None) == ERROR_ARGUMENT
+    model.close()
+
+
+def test_each_thread_has_its_own_error_text(library: Library) -> None:
+    model = Model(library)
+    mixed: list[str] = []
+
+    def work(rank: int) -> None:
+        for _ in range(300):
+            model.call([1.0], rank=rank)
+            if model.error != f"'x' has rank {rank}, not 1":
+                mixed.append(model.error)
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in (2, 3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert mixed == []
+    assert model.error == "no error"
     model.close()
 
 
@@ -389,8 +435,9 @@ def test_header_text() -> None:
     assert "where  1 <= n <= 1000" in text
 
 
-def test_loading_many_libraries_leaks_no_descriptor(load: LoadLibrary, build: BuildLibrary) -> None:
+def test_loading_many_libraries_leaks_no_descriptor(library: Library) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
-    for _ in range(20):
-        load()
-    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 4  # the workers' pipes at most
+    loaded = [library.load() for _ in range(20)]
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    for each in loaded:
+        each.close()

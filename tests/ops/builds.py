@@ -72,7 +72,7 @@ def cases_of(op: Op[Any], limit: int = 99) -> Iterator[Case]:
     """Examples of an operator, at up to ``limit`` assignments each."""
     for i, raw in enumerate(op.examples):
         example = complete(op, raw)
-        scope = cases.scope_of(example.args, example.attrs, example.min_size)
+        scope = cases.scope_of(example.args, example.attrs, example.min_size, example.sizes)
         types = tuple(cases.read_type(a, scope) for a in example.args)
         if not runnable(types, example.attrs):
             continue

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ SIZES = (0, 1, 2, 3, 7, 16, 33)
 WORDS = frozenset({"min", "max", "floordiv", "mod", "ceildiv", "broadcast", "shape"})
 
 
-def scope_of(texts: tuple[str, ...], attrs: Attrs, min_size: int = 0) -> dict[str, Dim]:
-    """Symbols named in type texts and held by attributes."""
+def scope_of(
+    texts: tuple[str, ...], attrs: Attrs, min_size: int = 0, pinned: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, Dim]:
+    """Symbols named in type texts and held by attributes; at least ``min_size``, or what they are pinned to."""
     found: dict[str, Dim] = {}
 
     def note(d: Any) -> Any:
@@ -33,7 +36,7 @@ def scope_of(texts: tuple[str, ...], attrs: Attrs, min_size: int = 0) -> dict[st
         inner = re.sub(r"^\s*\w+", "", text)
         for word in re.findall(r"[A-Za-z_]\w*", inner):
             if word not in WORDS:
-                found.setdefault(word, dim(word, min=min_size))
+                found.setdefault(word, dim(word, min=min(min_size, pinned.get(word, min_size))))
     return found
 
 

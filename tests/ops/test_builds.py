@@ -21,7 +21,7 @@ from tests.ops import cases
 from tests.ops.builds import Case, cases_of, module_of
 
 Run = Callable[[str, tuple[np.ndarray, ...]], Any]
-LIMIT = 4
+LIMIT = 3
 """Assignments of sizes for each example: the loops themselves are tested at all of them in test_contract."""
 
 

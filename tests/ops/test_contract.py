@@ -26,7 +26,8 @@ BAD = [pytest.param(o, complete(o, e), id=f"{o.name}-{i}") for o in ops.OPS for 
 
 
 def setup(op: Op[Any], example: Example | BadExample) -> tuple[dict[str, Any], tuple[Any, ...]]:
-    scope = cases.scope_of(example.args, example.attrs, getattr(example, "min_size", 0))
+    low, pinned = (example.min_size, example.sizes) if isinstance(example, Example) else (0, {})
+    scope = cases.scope_of(example.args, example.attrs, low, pinned)
     return scope, tuple(cases.read_type(a, scope) for a in example.args)
 
 

@@ -159,3 +159,11 @@ def cumsum(n: DimLike, m: DimLike) -> PrimFunc:
 
     f.block("scan", (n,), body)
     return f.build()
+
+
+def columnwise(n: DimLike, k: DimLike, m: DimLike) -> PrimFunc:
+    """The lane axis is in both factors."""
+    f = ProgramBuilder("columnwise")
+    x, y, z = f.input("x", (n, k, m), F), f.input("y", (k, m), F), f.output("z", (n, m), F)
+    f.reduce(z, (k,), Combine.SUM, lambda i, j, q: x[i, q, j] * y[q, j])
+    return f.build()

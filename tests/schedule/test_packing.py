@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from relaxir.cost import RuleChooser
+from relaxir.cost import Config, RuleChooser
 from relaxir.schedule import contraction_plans, pack_func, rewrite_to_packed, schedule
 from relaxir.support.errors import ScheduleError
 from relaxir.sym import dim
@@ -16,8 +16,8 @@ from tests.schedule.programs import add, batched, conv, matmul
 N = dim("n")
 
 
-def check_packed(func: PrimFunc, n: int) -> None:
-    config = RuleChooser().choose(func, TARGET)
+def check_packed(func: PrimFunc, n: int, config: Config | None = None) -> None:
+    config = config or RuleChooser().choose(func, TARGET)
     (plan,) = [p for p in contraction_plans(func) if p.operand == 1]
     rng = np.random.default_rng(0)
     dims = {"n": n} if func.dims else {}
@@ -38,6 +38,12 @@ def check_packed(func: PrimFunc, n: int) -> None:
 def test_packed_product_agrees(transposed: bool, k: int, m: int) -> None:
     for n in (0, 1, 2, 7, 13, 97):
         check_packed(matmul(N, k, m, transposed), n)
+
+
+@pytest.mark.parametrize("config", [Config(mr=m, nr=8, block=b) for m, b in ((1, 8), (3, 8), (6, 8), (4, 4), (5, 1))])
+def test_every_number_of_rows_has_its_tile(config: Config) -> None:
+    for n in (*range(20), 31, 33):
+        check_packed(matmul(N, 2, 12), n, config)
 
 
 def test_constant_rows_agree() -> None:

@@ -16,6 +16,7 @@ from tests.schedule.programs import (
     add_bias,
     add_broadcast,
     batched,
+    columnwise,
     conv,
     cumsum,
     gather,
@@ -98,6 +99,14 @@ def test_batched_product(transposed: bool) -> None:
     agree(batched(2, N, 8, 32, transposed), SMALL, rules=("contraction",))
 
 
+@pytest.mark.parametrize("config", [Config(mr=m, nr=8, block=b) for m, b in ((1, 8), (3, 8), (6, 8), (4, 4), (5, 1))])
+def test_every_number_of_rows_has_its_tile(config: Config) -> None:
+    agree(matmul(N, 2, 12, transposed=True), (*range(20), 31, 33), config=config)
+    agree(matmul(N, 2, 12), (*range(20), 31, 33), config=config)
+    for n in (2, 7, 9, 11, 19, 25):
+        agree(matmul(n, 2, 12), config=config)
+
+
 def test_tiles_have_constant_register_buffers() -> None:
     done = schedule(matmul(N, 64, 64), TARGET)
     bound = {s.dim for s in walk(done.body) if isinstance(s, Switch)}
@@ -142,3 +151,8 @@ def test_results_are_written_once() -> None:
     stored = [s for s in walk(done.body) if isinstance(s, Store) and s.buffer.scope is Scope.GLOBAL]
     assert {s.buffer.name for s in stored} == {"z"}
     assert len(stored) == 1
+
+
+def test_a_lane_axis_of_both_factors() -> None:
+    agree(columnwise(N, 5, M), SMALL, rules=("contraction",))
+    agree(columnwise(3, N, 20), SMALL, rules=("contraction",))

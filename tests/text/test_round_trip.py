@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from relaxir import evaluate
 from relaxir.ir import Attrs, BlockBuilder, IRModule, ShapeType, TensorType, TupleType, Var, const
 from relaxir.ir.builder import PendingCall
 from relaxir.ir.op import Example, Op, attr_dims
@@ -142,6 +143,9 @@ def test_exact_values_and_awkward_names() -> None:
         if hasattr(a.value, "data"):
             assert a.value.data.tobytes() == b.value.data.tobytes()
             assert a.value.type == b.value.type
+    feeds = [np.zeros((4, 7), np.float32), np.zeros(4, np.float32), np.float32(0)]
+    results = zip(evaluate(module, "for", *feeds), evaluate(again, "for", *feeds), strict=True)
+    assert all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in results)
     stored = zip(module.attrs["constants"], again.attrs["constants"], strict=True)  # type: ignore[call-overload]  # tuples
     assert all(a.data.tobytes() == b.data.tobytes() for a, b in stored)
 

@@ -2,8 +2,8 @@
 
 Invariants:
 
-1. ``rx_call`` returns 0 or the code of the call's first error, and ``rx_last_error`` its text, until the next error in the
-   same thread.
+1. ``rx_call`` returns 0 or the code of the call's first error, and ``rx_last_error`` its text, until the next error in
+   the same thread.
 2. Messages are made by ``snprintf`` from the table of sites: Python and C callers read the same words.
 3. A text belongs to the thread that made it (a ``pthread`` key, freed when the thread ends), so concurrent callers do
    not see each other's.

@@ -2,7 +2,8 @@
 
 ``rx_check_cpu() -> i32`` gives 0, or one more than the index of the first feature that is missing. It needs the
 ``cpuid`` instruction and so inline assembly, which LLVM only accepts for the machine it runs on: a library
-cross-compiled *to* x86-64 from another architecture checks nothing. Other architectures are used at their baseline and check nothing.
+cross-compiled *to* x86-64 from another architecture checks nothing. Other architectures are used at their
+baseline and check nothing.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
 """Tensor programs to LLVM IR text.
 
-A kernel is ``i32 @kernel_name(ptr ws, ptr p0, ..., i64 dim0, ...)``: its parameters, then its dimensions; it returns 0, or non-zero
-after it recorded an error in the workspace. The text is meant for LLVM's code generator with at most SROA before it: vectors,
-unrolling, code motion and common subexpressions are settled here.
+A kernel is ``i32 @kernel_name(ptr ws, ptr p0, ..., i64 dim0, ...)``: its parameters, then its dimensions; it returns 0,
+or non-zero after it recorded an error in the workspace. The text is meant for LLVM's code generator with at most SROA
+before it: vectors, unrolling, code motion and common subexpressions are settled here.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def emit_module(
     """Return an LLVM module with these programs.
 
     Args:
-        funcs: programs by the name they are called by: kernels in loop form or in block form (which becomes plain serial
-            loops), and host programs.
+        funcs: programs by the name they are called by: kernels in loop form or in block form (which becomes plain
+            serial loops), and host programs.
         target: what the code runs on.
         sites: collects the messages of assertions; share it between all modules of a library.
         constants: for host programs, where each constant lies in the weights' segment (bytes).
@@ -70,7 +70,5 @@ def write_kernel(module: ModuleText, name: str, func: PrimFunc, sites: SiteTable
         parameters.append(f"i64 %d{i}")
     kernel.emit(func.body)
     kernel.w.line("ret i32 0")
-    module.define(
-        kernel_symbol(name),
-        f"define i32 {kernel_symbol(name)}({', '.join(parameters)}) {attributes(kernel)} {{\nentry:\n{kernel.w.body()}\n}}",
-    )
+    head = f"define i32 {kernel_symbol(name)}({', '.join(parameters)}) {attributes(kernel)}"
+    module.define(kernel_symbol(name), f"{head} {{\nentry:\n{kernel.w.body()}\n}}")

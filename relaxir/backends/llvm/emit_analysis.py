@@ -1,16 +1,31 @@
-"""Facts about loops that the emitter decides by: what is written, what accumulates, what may run in vector lanes, what it costs."""
+"""Facts about loops that the emitter decides by: what is written, what accumulates, what fits lanes, what it costs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 from relaxir.backends.llvm.emit_expr import has_load
 from relaxir.support.dtypes import info
-from relaxir.sym import free_dims
+from relaxir.sym import Dim, free_dims
 from relaxir.tir.buffer import Buffer
-from relaxir.tir.expr import COMPARISONS, Bcast, Binary, BinOp, Call, Cast, Const, Expr, Intrinsic, Load, Select, Size, Var
+from relaxir.tir.expr import (
+    COMPARISONS,
+    Bcast,
+    Binary,
+    BinOp,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Intrinsic,
+    Load,
+    Select,
+    Size,
+    Var,
+)
 from relaxir.tir.stmt import Alloc, Assert, Block, For, ForKind, If, Let, Prefetch, Seq, Stmt, Store, Switch, While
 from relaxir.tir.visit import all_exprs, reads_of, stores_of, walk, walk_expr
 
@@ -41,7 +56,7 @@ def _defined(stmt: Stmt) -> Iterator[Var]:
 
 @lru_cache(maxsize=4096)
 def invariant_stores(loop: For) -> tuple[Store, ...]:
-    """Return the accumulating stores below ``loop`` that hit the same element in all its iterations and are its only access."""
+    """Return the accumulating stores below ``loop`` that always hit the same element and are its only access."""
     if has_parallel(loop.body):
         return ()
     inner = set(_defined(loop))
@@ -58,7 +73,7 @@ def invariant_stores(loop: For) -> tuple[Store, ...]:
     return tuple(found)
 
 
-def _mentions(expr: Expr, inner: set[Var], dims: set[object]) -> bool:
+def _mentions(expr: Expr, inner: set[Var], dims: set[Dim]) -> bool:
     for e in walk_expr(expr):
         if isinstance(e, Load) or (isinstance(e, Var) and e in inner):
             return True
@@ -93,7 +108,9 @@ class LaneCheck:
                 self.varying.add(stmt.var)
             return self._private_loads_fit(stmt.value) and self.fits(stmt.body, masked)
         if isinstance(stmt, For):
-            return not self.varies(stmt.extent) and not (masked and has_load(stmt.extent)) and self.fits(stmt.body, masked)
+            return (
+                not self.varies(stmt.extent) and not (masked and has_load(stmt.extent)) and self.fits(stmt.body, masked)
+            )
         if isinstance(stmt, If):
             inner = masked or self.varies(stmt.cond)
             sides = (stmt.then,) if stmt.other is None else (stmt.then, stmt.other)
@@ -145,10 +162,11 @@ def lane_broadcasts(loop: For) -> tuple[Bcast, ...]:
 
 # ---- widths and costs
 
-_HEAVY: Final = {
-    Intrinsic.EXP: 22, Intrinsic.EXPM1: 28, Intrinsic.LOG: 30, Intrinsic.LOG1P: 40, Intrinsic.LOG2: 30, Intrinsic.SIN: 40,
-    Intrinsic.COS: 40, Intrinsic.TANH: 35, Intrinsic.ERF: 40, Intrinsic.SIGMOID: 30, Intrinsic.SQRT: 8, Intrinsic.RSQRT: 14,
-}  # fmt: skip
+_HEAVY: Final = MappingProxyType({
+    Intrinsic.EXP: 22, Intrinsic.EXPM1: 28, Intrinsic.LOG: 30, Intrinsic.LOG1P: 40, Intrinsic.LOG2: 30,
+    Intrinsic.SIN: 40, Intrinsic.COS: 40, Intrinsic.TANH: 35, Intrinsic.ERF: 40, Intrinsic.SIGMOID: 30,
+    Intrinsic.SQRT: 8, Intrinsic.RSQRT: 14,
+})  # fmt: skip
 _LIBRARY_COST: Final = 300
 _CHEAP: Final = frozenset(
     {
@@ -165,7 +183,7 @@ def register_bytes(dtype: str) -> int:
 
 
 def _value_bytes(expr: Expr) -> int:
-    """Return the widest element among the values an expression computes with; indices and loop variables do not count."""
+    """Return the bytes of the widest value an expression computes with; indices and loop variables do not count."""
     if isinstance(expr, Load):
         return register_bytes(expr.dtype)
     if isinstance(expr, Const | Var | Size | Bcast):

@@ -1,4 +1,4 @@
-"""What names mean while a function is written: variables, dimensions, buffers; and what a parallel body takes from outside."""
+"""What names mean while a function is written, and what the body of a parallel loop takes from outside."""
 
 from __future__ import annotations
 
@@ -117,7 +117,9 @@ class Env:
             field_ = self.w.pure(
                 f"getelementptr i8, ptr {self.capture_base.text}, i64 {8 * index}", "ptr", 1, (self.capture_base,)
             )
-            inner = self.w.pure(f"load {value.type}, ptr {field_.text}, align 8", value.type, 1, (field_,), nonneg=value.nonneg)
+            inner = self.w.pure(
+                f"load {value.type}, ptr {field_.text}, align 8", value.type, 1, (field_,), nonneg=value.nonneg
+            )
             self.captured[value.text] = (index, value, inner)
         return self.captured[value.text][2]
 
@@ -203,7 +205,9 @@ class Env:
                 if exact is not None:
                     return exact
                 raised = lin.scalar(self.w, args[0] + lin.constant(b.number - 1))
-                return lin.of_value(ops.divide(self.w, BinOp.FLOORDIV, "int64", _nonneg(raised) if a.nonneg else raised, b))
+                return lin.of_value(
+                    ops.divide(self.w, BinOp.FLOORDIV, "int64", _nonneg(raised) if a.nonneg else raised, b)
+                )
             negative = lin.scalar(self.w, lin.constant(0) - args[0])
             quotient = ops.binary(self.w, BinOp.FLOORDIV, "int64", negative, b)
             result = lin.scalar(self.w, lin.constant(0) - lin.of_value(quotient))

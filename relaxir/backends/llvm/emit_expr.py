@@ -8,6 +8,7 @@ from typing import Final
 
 from relaxir.backends.llvm import emit_linear as lin
 from relaxir.backends.llvm import emit_ops as ops
+from relaxir.backends.llvm.emit_cast import cast, from_memory, to_memory
 from relaxir.backends.llvm.emit_env import Env, Lane
 from relaxir.backends.llvm.emit_linear import LANE, Atom, Linear
 from relaxir.backends.llvm.emit_writer import Value, bool_value, int_value, mangled, vector_type
@@ -97,7 +98,7 @@ class Expressions(Env):
         if isinstance(expr, Call):
             return ops.unary(self.w, expr.fn, expr.arg.dtype, self.eval(expr.arg))
         if isinstance(expr, Cast):
-            return ops.cast(self.w, self.eval(expr.value), expr.value.dtype, expr.dtype)
+            return cast(self.w, self.eval(expr.value), expr.value.dtype, expr.dtype)
         if isinstance(expr, Select):
             return self._select(expr)
         if isinstance(expr, Load):
@@ -301,7 +302,9 @@ class Expressions(Env):
         align = self._align(buffer)
         lane = self.lane
         if place.stride == 0 and not (lane is not None and lane.guarded):
-            raw = self.w.load(f"load {kind}, {place.pointer.typed}, align {align}", kind, 1, self.memory(buffer), (place.pointer,))
+            raw = self.w.load(
+                f"load {kind}, {place.pointer.typed}, align {align}", kind, 1, self.memory(buffer), (place.pointer,)
+            )
         elif lane is None:
             raise InternalError("a vector access outside a vector loop")
         elif place.stride == 1 and (lane.mask is None or self.is_private(buffer)):
@@ -317,7 +320,7 @@ class Expressions(Env):
             raw = self._masked_load(place, lane.mask, kind, align)
         else:
             raw = self._gather(place, lane, kind, align)
-        return raw if self.is_private(buffer) and buffer.dtype != "bool" else ops.from_memory(self.w, raw, buffer.dtype)
+        return raw if self.is_private(buffer) and buffer.dtype != "bool" else from_memory(self.w, raw, buffer.dtype)
 
     def _masked_load(self, place: Place, mask: Value, kind: str, align: int) -> Value:
         full = vector_type(kind, mask.width)
@@ -333,15 +336,14 @@ class Expressions(Env):
         full = vector_type(kind, width)
         name = f"llvm.masked.gather.{mangled(kind, width)}.v{width}p0"
         self.module.declare(name, full, [pointers.full_type, mask.full_type, full])
-        text = (
-            f"call {full} @{name}({pointers.full_type} align {align} {pointers.text}, {mask.typed}, {full} zeroinitializer)"
-        )
+        where = f"{pointers.full_type} align {align} {pointers.text}"
+        text = f"call {full} @{name}({where}, {mask.typed}, {full} zeroinitializer)"
         return self.w.load(text, kind, width, self.memory(place.buffer), (pointers, mask))
 
     def store(self, place: Place, value: Value) -> None:
         """Write a store of a register form; masked lanes write nothing."""
         buffer, kind = place.buffer, self.memory_type(place.buffer)
-        raw = value if self.is_private(buffer) and buffer.dtype != "bool" else ops.to_memory(self.w, value, buffer.dtype)
+        raw = value if self.is_private(buffer) and buffer.dtype != "bool" else to_memory(self.w, value, buffer.dtype)
         align = self._align(buffer)
         lane = self.lane
         if place.stride == 0:

@@ -1,8 +1,8 @@
 """Index arithmetic as polynomials over SSA values.
 
-An address is a sum of products. Kept as such, equal parts are found whatever the order they were written in, constants come
-out, and each part is computed in the scope where it becomes known. The symbol ``$`` stands for the lane number within a
-vector; what depends on lanes in another way is an opaque atom, written only if it does not cancel.
+An address is a sum of products. Kept as such, equal parts are found whatever the order they were written in, constants
+come out, and each part is computed in the scope where it becomes known. The symbol ``$`` stands for the lane number
+within a vector; what depends on lanes in another way is an opaque atom, written only if it does not cancel.
 """
 
 from __future__ import annotations
@@ -77,9 +77,7 @@ class Linear:
 
     def lane_terms(self) -> dict[Monomial, int]:
         """Return the terms that differ between lanes."""
-        return {
-            m: c for m, c in self.terms.items() if any(f == LANE or not self.atoms[f].uniform for f in m)
-        }
+        return {m: c for m, c in self.terms.items() if any(f == LANE or not self.atoms[f].uniform for f in m)}
 
     def uniform(self) -> Linear:
         """Return the part that all lanes share."""

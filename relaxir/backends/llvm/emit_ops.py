@@ -1,11 +1,14 @@
 """Arithmetic on values: one function per kind of node, the same for scalars and vectors.
 
-Register types: ``bool`` is ``i1``, the 16-bit floats are ``float`` (they are rounded when stored or cast to), everything else is
-itself. Meaning follows `relaxir.tir.expr`: integers wrap, minimum and maximum propagate NaN, division of integers never traps.
+Register types: ``bool`` is ``i1``, the 16-bit floats are ``float`` (they are rounded when stored or cast to),
+everything else is itself. Meaning follows `relaxir.tir.expr`: integers wrap, minimum and maximum propagate NaN,
+division of integers never traps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from relaxir.backends.llvm import vmath
@@ -15,21 +18,30 @@ from relaxir.support.dtypes import info
 from relaxir.tir.expr import COMPARISONS, BinOp, Const, Intrinsic
 from relaxir.tir.stmt import Combine
 
-REGISTER: Final = {
+REGISTER: Final = MappingProxyType({
     "float16": "float", "bfloat16": "float", "float32": "float", "float64": "double", "bool": "i1",
     "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
     "uint8": "i8", "uint16": "i16", "uint32": "i32", "uint64": "i64",
-}  # fmt: skip
-MEMORY: Final = {**REGISTER, "float16": "half", "bfloat16": "i16", "bool": "i8"}
+})  # fmt: skip
+MEMORY: Final = MappingProxyType({**REGISTER, "float16": "half", "bfloat16": "i16", "bool": "i8"})
 
-_FLOAT_COMPARE: Final = {
+_FLOAT_COMPARE: Final = MappingProxyType({
     BinOp.EQ: "oeq", BinOp.NE: "une", BinOp.LT: "olt", BinOp.LE: "ole", BinOp.GT: "ogt", BinOp.GE: "oge",
-}  # fmt: skip
-_INT_COMPARE: Final = {BinOp.EQ: "eq", BinOp.NE: "ne", BinOp.LT: "lt", BinOp.LE: "le", BinOp.GT: "gt", BinOp.GE: "ge"}
-_FLOAT_OPS: Final = {BinOp.ADD: "fadd contract", BinOp.SUB: "fsub contract", BinOp.MUL: "fmul contract", BinOp.DIV: "fdiv"}
-_INT_OPS: Final = {
+})  # fmt: skip
+_INT_COMPARE: Final = MappingProxyType(
+    {BinOp.EQ: "eq", BinOp.NE: "ne", BinOp.LT: "lt", BinOp.LE: "le", BinOp.GT: "gt", BinOp.GE: "ge"}
+)
+_FLOAT_OPS: Final = MappingProxyType(
+    {
+        BinOp.ADD: "fadd contract",
+        BinOp.SUB: "fsub contract",
+        BinOp.MUL: "fmul contract",
+        BinOp.DIV: "fdiv",
+    }
+)
+_INT_OPS: Final = MappingProxyType({
     BinOp.ADD: "add", BinOp.SUB: "sub", BinOp.MUL: "mul", BinOp.AND: "and", BinOp.OR: "or", BinOp.XOR: "xor",
-}  # fmt: skip
+})  # fmt: skip
 
 
 def is_signed(dtype: str) -> bool:
@@ -136,14 +148,14 @@ def _fold(what: BinOp, x: int, y: int) -> Value | None:
     return None
 
 
-_FOLDS: Final = {
+_FOLDS: Final[Mapping[BinOp, Callable[[int, int], int]]] = MappingProxyType({
     BinOp.ADD: int.__add__, BinOp.SUB: int.__sub__, BinOp.MUL: int.__mul__, BinOp.AND: int.__and__,
     BinOp.OR: int.__or__, BinOp.XOR: int.__xor__, BinOp.MIN: min, BinOp.MAX: max,
-}  # fmt: skip
-_COMPARES: Final = {
+})  # fmt: skip
+_COMPARES: Final[Mapping[BinOp, Callable[[int, int], bool]]] = MappingProxyType({
     BinOp.EQ: int.__eq__, BinOp.NE: int.__ne__, BinOp.LT: int.__lt__, BinOp.LE: int.__le__, BinOp.GT: int.__gt__,
     BinOp.GE: int.__ge__,
-}  # fmt: skip
+})  # fmt: skip
 
 
 def _comparison(w: Writer, what: BinOp, dtype: str, a: Value, b: Value) -> Value:
@@ -214,8 +226,7 @@ def _int_binary(w: Writer, what: BinOp, dtype: str, a: Value, b: Value) -> Value
         return op(w, _INT_OPS[what], a, b, nonneg=keeps)
     sign = "s" if is_signed(dtype) else "u"
     if what in (BinOp.MIN, BinOp.MAX):
-        value = w.intrinsic(f"{sign}{what.value}", a, b)
-        return value
+        return w.intrinsic(f"{sign}{what.value}", a, b)
     if what in (BinOp.SHL, BinOp.SHR):
         return _shift(w, what, dtype, a, b)
     if what is BinOp.POW:
@@ -281,9 +292,7 @@ def _int_power(w: Writer, dtype: str, a: Value, b: Value) -> Value:
         w.module.helpers[name] = _POWER.format(name=name, t=kind, slt="slt" if is_signed(dtype) else "ult")
     if a.width == 1:
         return w.call(name, (a, b), kind, 1, speculate=False)
-    parts = [
-        w.call(name, (w.lane(a, i), w.lane(b, i)), kind, 1, speculate=False) for i in range(a.width)
-    ]
+    parts = [w.call(name, (w.lane(a, i), w.lane(b, i)), kind, 1, speculate=False) for i in range(a.width)]
     return w.lanes(parts)
 
 
@@ -320,10 +329,10 @@ done:
 
 # ---- reductions
 
-COMBINE_OPS: Final = {
+COMBINE_OPS: Final = MappingProxyType({
     Combine.SUM: BinOp.ADD, Combine.PROD: BinOp.MUL, Combine.MAX: BinOp.MAX, Combine.MIN: BinOp.MIN,
     Combine.AND: BinOp.AND, Combine.OR: BinOp.OR,
-}  # fmt: skip
+})  # fmt: skip
 
 
 def combine(w: Writer, how: Combine, dtype: str, a: Value, b: Value) -> Value:
@@ -352,69 +361,6 @@ def horizontal(w: Writer, how: Combine, dtype: str, a: Value) -> Value:
     return w.call(f"llvm.vector.reduce.{stem}.v{a.width}{kind}", (*start, a), a.type, 1, flags=flags)
 
 
-# ---- conversions
-
-
-def cast(w: Writer, a: Value, source: str, target: str) -> Value:
-    """Convert between data types (register forms)."""
-    if source == target:
-        return a
-    kind, new = a.type, REGISTER[target]
-    if target == "bool":
-        if is_float(source):
-            return compare(w, "fcmp une", a, like_float(w, a, 0.0))
-        return compare(w, "icmp ne", a, like(w, a, 0))
-    if is_float(target):
-        if not is_float(source):
-            a = convert(w, "sitofp" if is_signed(source) else "uitofp", a, new)
-        elif kind != new:
-            a = convert(w, "fpext" if new == "double" else "fptrunc", a, new)
-        return from_memory(w, to_memory(w, a, target), target) if target in ("float16", "bfloat16") else a
-    if is_float(source):
-        name = "fptosi" if is_signed(target) else "fptoui"
-        float_kind = {"float": "f32", "double": "f64"}[kind]
-        lanes = "" if a.width == 1 else f"v{a.width}"
-        return w.call(f"llvm.{name}.sat.{lanes}{new}.{lanes}{float_kind}", (a,), new, a.width)
-    if a.number is not None and source != "bool":
-        bits = info(target).bits
-        value = a.number % (1 << bits)
-        wrapped = value - (1 << bits) if is_signed(target) and value >> (bits - 1) else value
-        return w.splat(int_value(wrapped, new), a.width)
-    if info(source).bits == info(target).bits and source != "bool":
-        return Value(a.text, new, a.width, a.level)
-    if info(source).bits > info(target).bits:
-        return convert(w, "trunc", a, new)
-    return convert(w, "sext" if is_signed(source) else "zext", a, new)
-
-
-def to_memory(w: Writer, a: Value, dtype: str) -> Value:
-    """Return the form that is stored."""
-    if dtype == "bool":
-        return convert(w, "zext", a, "i8")
-    if dtype == "float16":
-        return convert(w, "fptrunc", a, "half")
-    if dtype == "bfloat16":
-        bits = convert(w, "bitcast", a, "i32")
-        odd = op(w, "and", op(w, "lshr", bits, like(w, bits, 16)), like(w, bits, 1))
-        rounded = op(w, "add", bits, op(w, "add", odd, like(w, bits, 0x7FFF)))
-        quiet = op(w, "or", bits, like(w, bits, 0x400000))
-        chosen = choose(w, compare(w, "fcmp uno", a, a), quiet, rounded)
-        return convert(w, "trunc", op(w, "lshr", chosen, like(w, bits, 16)), "i16")
-    return a
-
-
-def from_memory(w: Writer, a: Value, dtype: str) -> Value:
-    """Return the register form of what was loaded."""
-    if dtype == "bool":
-        return compare(w, "icmp ne", a, like(w, a, 0))
-    if dtype == "float16":
-        return convert(w, "fpext", a, "float")
-    if dtype == "bfloat16":
-        wide = convert(w, "zext", a, "i32")
-        return convert(w, "bitcast", op(w, "shl", wide, like(w, wide, 16)), "float")
-    return a
-
-
 # ---- functions of one scalar
 
 
@@ -441,10 +387,10 @@ def unary(w: Writer, what: Intrinsic, dtype: str, a: Value) -> Value:
     raise ValueError(f"`{what.value}` of {dtype}: cast the operand to a float")
 
 
-_LLVM_UNARY: Final = {
+_LLVM_UNARY: Final = MappingProxyType({
     Intrinsic.ABS: "fabs", Intrinsic.SQRT: "sqrt", Intrinsic.FLOOR: "floor", Intrinsic.CEIL: "ceil",
     Intrinsic.ROUND: "roundeven", Intrinsic.TRUNC: "trunc",
-}  # fmt: skip
+})  # fmt: skip
 
 
 def _float_unary(w: Writer, what: Intrinsic, a: Value) -> Value:

@@ -15,7 +15,7 @@ from relaxir.tir.stmt import Assert, Block, For, ForKind, Stmt, Store, Switch
 from relaxir.tir.visit import child_exprs, child_stmts, walk_expr
 
 GRAIN: Final = 16384
-"""Operations (vector instructions count as one) of one chunk at least: a few microseconds, many times the cost of handing it out."""
+"""Least operations of a chunk (a vector instruction is one): microseconds, many times the cost of handing it out."""
 MAX_CHUNKS: Final = 64
 UNKNOWN_EXTENT: Final = 16
 """Trip count assumed for a loop whose extent depends on an inner variable."""
@@ -101,9 +101,10 @@ class Kernel(Statements):
         with w.loop(low, high, 1, frozenset().union(*(_stores(loop) for loop in loops))) as i:
             self._bind_nest(loops, inner, i)
         lines = w.body()
+        parameters = "ptr noalias nocapture readonly %arg, i64 %chunk, i64 %chunks, i64 %worker"
         self.module.functions.append(
-            f"define internal void {symbol(self.name)}(ptr noalias nocapture readonly %arg, i64 %chunk, i64 %chunks, i64 %worker)"
-            f" {attributes(self)} {{\nentry:\n{lines}\n  ret void\n}}"
+            f"define internal void {symbol(self.name)}({parameters}) {attributes(self)} {{\n"
+            f"entry:\n{lines}\n  ret void\n}}"
         )
         return len(self.captured)
 
@@ -146,7 +147,11 @@ class Kernel(Statements):
             if stmt.kind is ForKind.VECTOR:
                 lanes = max(self.target.vector_bytes // 4, 1)
                 extent = ops.divide(
-                    self.w, BinOp.FLOORDIV, "int64", _positive(self._plus(extent, int_value(lanes - 1))), int_value(lanes)
+                    self.w,
+                    BinOp.FLOORDIV,
+                    "int64",
+                    _positive(self._plus(extent, int_value(lanes - 1))),
+                    int_value(lanes),
                 )
             return ops.binary(self.w, BinOp.MUL, "int64", extent, inner)
         children = child_stmts(stmt)
@@ -162,9 +167,7 @@ class Kernel(Statements):
     def _known(self, extent: Expr) -> Value:
         if isinstance(extent, Binary) and extent.op is BinOp.MIN:  # a block that may be cut short: usually it is not
             extent = next((e for e in (extent.a, extent.b) if isinstance(e, Const)), extent)
-        usable = not any(
-            isinstance(e, Load) or (isinstance(e, Var) and e not in self.vars) for e in walk_expr(extent)
-        )
+        usable = not any(isinstance(e, Load) or (isinstance(e, Var) and e not in self.vars) for e in walk_expr(extent))
         return self.eval(extent) if usable else int_value(UNKNOWN_EXTENT)
 
 

@@ -1,4 +1,4 @@
-"""Places in generated code that can fail: the numbers the code passes to ``rx_fail`` and the messages they stand for."""
+"""Places in generated code that can fail: the numbers passed to ``rx_fail`` and the messages they stand for."""
 
 from __future__ import annotations
 

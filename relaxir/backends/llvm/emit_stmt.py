@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
 from typing import Final
 
 from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_analysis import invariant_stores
+from relaxir.backends.llvm.emit_cast import from_memory, to_memory
 from relaxir.backends.llvm.emit_env import Bound, Cell
 from relaxir.backends.llvm.emit_expr import Place
 from relaxir.backends.llvm.emit_vector import Vectors
-from relaxir.backends.llvm.emit_writer import Value, bool_value, int_value
+from relaxir.backends.llvm.emit_writer import Value, int_value
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
-from relaxir.tir.buffer import Buffer, Scope
-from relaxir.tir.build import identity
-from relaxir.tir.expr import Binary, BinOp, Expr, as_expr
+from relaxir.tir.buffer import Scope
+from relaxir.tir.expr import Binary, BinOp, as_expr
 from relaxir.tir.stmt import (
     Alloc,
     Assert,
@@ -114,12 +114,12 @@ class Statements(Vectors):
         kind = ops.REGISTER[stmt.buffer.dtype] if stmt.buffer.dtype != "bool" else "i8"
         full = kind if cell.width == 1 else f"<{cell.width} x {kind}>"
         raw = self.w.here(f"load {full}, ptr {cell.pointer.text}, align 4", kind, cell.width)
-        present = ops.from_memory(self.w, raw, "bool") if stmt.buffer.dtype == "bool" else raw
+        present = from_memory(self.w, raw, "bool") if stmt.buffer.dtype == "bool" else raw
         result = self.combined(how, stmt, present)
         if self.lane is not None and self.lane.mask is not None and cell.width > 1:
             result = ops.choose(self.w, self.lane.mask, result, present)
         if stmt.buffer.dtype == "bool":
-            result = ops.to_memory(self.w, result, "bool")
+            result = to_memory(self.w, result, "bool")
         self.w.line(f"store {result.typed}, ptr {cell.pointer.text}, align 4")
 
     # ---- loops

@@ -15,9 +15,9 @@ from relaxir.backends.llvm.emit_analysis import (
     has_inner_loop,
     invariant_stores,
     lane_broadcasts,
-    register_bytes,
     stored_in,
 )
+from relaxir.backends.llvm.emit_cast import from_memory, to_memory
 from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
 from relaxir.backends.llvm.emit_expr import Expressions, Place
 from relaxir.backends.llvm.emit_writer import Value, int_value
@@ -65,7 +65,7 @@ class Vectors(Expressions):
 
     def write_cell(self, store: Store, cell: Cell, value: Value) -> None:
         """Set a running value."""
-        raw = ops.to_memory(self.w, value, "bool") if store.buffer.dtype == "bool" else value
+        raw = to_memory(self.w, value, "bool") if store.buffer.dtype == "bool" else value
         self.w.line(f"store {raw.typed}, ptr {cell.pointer.text}, align 4")
 
     def read_cell(self, store: Store, cell: Cell) -> Value:
@@ -73,7 +73,7 @@ class Vectors(Expressions):
         kind = "i8" if store.buffer.dtype == "bool" else ops.REGISTER[store.buffer.dtype]
         full = kind if cell.width == 1 else f"<{cell.width} x {kind}>"
         raw = self.w.here(f"load {full}, ptr {cell.pointer.text}, align 4", kind, cell.width)
-        return ops.from_memory(self.w, raw, "bool") if store.buffer.dtype == "bool" else raw
+        return from_memory(self.w, raw, "bool") if store.buffer.dtype == "bool" else raw
 
     def add_to_cell(self, store: Store, cell: Cell, value: Value) -> None:
         """Combine a scalar with a running value."""
@@ -159,7 +159,7 @@ class Vectors(Expressions):
         self.branches(single, lambda: version(True), lambda: version(False))
 
     def _loops(self, stmt: For, extent: int, width: int) -> bool:
-        """Whether a constant extent is long enough for a loop (never for register buffers: their indices are constant)."""
+        """Whether a constant extent deserves a loop; not over register buffers, whose indices are constant."""
         buffers = [s.buffer for s in reads_of(stmt.body)] + list(stored_in(stmt.body))
         return extent > UNROLL_LIMIT * width and not any(b.scope is Scope.REGISTER for b in buffers)
 
@@ -293,6 +293,3 @@ def _neutral(how: Combine, dtype: str) -> Value:
     if dtype == "bool":
         node = Const(how in (Combine.AND, Combine.PROD, Combine.MIN), "bool")
     return ops.constant(node)
-
-
-__all__ = ["Vectors", "register_bytes"]

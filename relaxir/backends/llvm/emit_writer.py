@@ -16,13 +16,14 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Union
 
 from relaxir.backends.llvm.target import Target
 
 Lines = list[Union[str, "Lines"]]
 
-MANGLED: Final = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
+MANGLED: Final = MappingProxyType({"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +286,9 @@ class Writer:
         if value.width == width:
             return value
         if not value.text.startswith("%"):
-            return Value(f"splat ({value.type} {value.text})", value.type, width, number=value.number, nonneg=value.nonneg)
+            return Value(
+                f"splat ({value.type} {value.text})", value.type, width, number=value.number, nonneg=value.nonneg
+            )
         into = self.pure(
             f"insertelement <{width} x {value.type}> poison, {value.typed}, i64 0", value.type, width, (value,)
         )
@@ -324,9 +327,7 @@ class Writer:
         types = [o.full_type for o in operands] + [e.split(" ")[0] for e in extra]
         self.module.declare(function, result, types)
         arguments = ", ".join([*(o.typed for o in operands), *extra])
-        return self.pure(
-            f"call {flags}{result} @{function}({arguments})", type_, width, operands, speculate=speculate
-        )
+        return self.pure(f"call {flags}{result} @{function}({arguments})", type_, width, operands, speculate=speculate)
 
     def intrinsic(self, stem: str, *operands: Value, flags: str = "", extra: Sequence[str] = ()) -> Value:
         """Call an LLVM intrinsic overloaded on its first operand, whose type is the result's too."""
@@ -362,7 +363,7 @@ class Writer:
 
     @contextmanager
     def slot(self) -> Iterator[None]:
-        """Reserve the place where code moved out of a coming construct lands; write its branch after this is entered."""
+        """Reserve the place where code moved out of a coming construct lands; then write its branch."""
         outer = self.scope
         outer.slot = []
         outer.lines.append(outer.slot)
@@ -370,9 +371,7 @@ class Writer:
         outer.slot = None
 
     @contextmanager
-    def loop(
-        self, low: Value, high: Value, step: int, stored: frozenset[object], stem: str = "i"
-    ) -> Iterator[Value]:
+    def loop(self, low: Value, high: Value, step: int, stored: frozenset[object], stem: str = "i") -> Iterator[Value]:
         """``for i in range(low, high, step)``, tested before the first iteration only where it may be missing.
 
         ``high - low`` must be a multiple of ``step``.
@@ -407,7 +406,7 @@ class Writer:
         self.touch_all(stored)
 
     def rarely(self, lanes: Value, usual: Value, otherwise: Callable[[], Value]) -> Value:
-        """Return ``otherwise()`` in the given lanes and ``usual`` in the others, computing the former only if there are any."""
+        """Return ``otherwise()`` in the given lanes, computed only if there are any, and ``usual`` in the others."""
         condition = lanes.text
         if lanes.width > 1:
             condition = self.call(f"llvm.vector.reduce.or.v{lanes.width}i1", (lanes,), "i1", 1).text
@@ -435,4 +434,4 @@ class Writer:
 
 def _type_of(operand: str) -> str:
     """Return the type in ``type value``, ``type attribute value`` or ``<n x type> value``."""
-    return operand[: operand.index(">") + 1] if operand.startswith("<") else operand.split(" ")[0]
+    return operand[: operand.index(">") + 1] if operand.startswith("<") else operand.split(" ", maxsplit=1)[0]

@@ -114,14 +114,14 @@ const char *rx_create_error(void);
 void rx_destroy(rx_context *context);
 /* Runs a function by number; any number of threads may do so on one context. An output whose data is NULL is allocated
  * by the library (free it with rx_free) and its shape array, which must have room for ndim sizes, is filled in.
- * Returns 0 or an error code, whose text is rx_last_error(context) until this thread's next error. After an error the contents of
- * outputs are unspecified, and blocks they received still are to be freed. */
+ * Returns 0 or an error code, whose text is rx_last_error(context) until this thread's next error. After an error the
+ * contents of outputs are unspecified, and blocks they received still are to be freed. */
 int32_t rx_call(rx_context *context, int64_t function, const DLTensor *inputs, int64_t input_count, DLTensor *outputs,
                 int64_t output_count);
 const char *rx_last_error(const rx_context *context);
-/* Writes the shapes that the outputs would have into their shape arrays, and the working memory of the call in bytes to
- * *frame_bytes (which may be NULL). Only the inputs' shapes are read. Returns 3 where shapes depend on data: let rx_call
- * allocate such outputs. */
+/* Writes the shapes that the outputs would have into their shape arrays, and the working memory of the call in bytes
+ * to *frame_bytes (which may be NULL). Only the inputs' shapes are read. Returns 3 where shapes depend on data: let
+ * rx_call allocate such outputs. */
 int32_t rx_query(rx_context *context, int64_t function, const DLTensor *inputs, int64_t input_count, DLTensor *outputs,
                  int64_t output_count, int64_t *frame_bytes);
 void *rx_alloc(rx_context *context, int64_t bytes); /* 64-byte aligned; NULL on failure */

@@ -2,7 +2,7 @@
 
 Invariants:
 
-1. There is one way out, the block ``exit``; it pops every frame that was opened, in reverse order, and returns the status.
+1. There is one way out, the block ``exit``; it pops every open frame, in reverse order, and returns the status.
 2. What an arm of a branch defines (dimensions, memory) is kept in stack slots, so that it is known after the branch.
 3. All memory counts as one: buffers may alias, and kernels write behind the emitter's back.
 """
@@ -24,7 +24,7 @@ from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
 from relaxir.sym import Dim
 from relaxir.tir.buffer import Buffer
-from relaxir.tir.expr import BinOp, Expr
+from relaxir.tir.expr import Expr
 from relaxir.tir.func import PrimFunc
 from relaxir.tir.host import (
     Alias,
@@ -120,7 +120,9 @@ class Host(Statements):
             if key not in defined:
                 continue
             kind = "i64" if isinstance(key, Dim) else "ptr"
-            value = self.w.here(f"load {kind}, ptr {slot.text}, align 8", kind, nonneg=isinstance(key, Dim) and key.min >= 0)
+            value = self.w.here(
+                f"load {kind}, ptr {slot.text}, align 8", kind, nonneg=isinstance(key, Dim) and key.min >= 0
+            )
             self._define(key, value)
 
     def _define(self, key: object, value: Value) -> None:
@@ -146,7 +148,7 @@ class Host(Statements):
             before = set(self.dims) | set(self.bases) | set(self.frames)
             self.emit(body)
             defined.update((set(self.dims) | set(self.bases) | set(self.frames)) - before)
-            self.dims, self.bases, self.frames = (dict(d) for d in outer)  # type: ignore[assignment]  # same types, by position
+            self.dims, self.bases, self.frames = dict(outer[0]), dict(outer[1]), dict(outer[2])
 
         other = stmt.other
         cond = self.eval(stmt.cond)

@@ -13,7 +13,9 @@ Protocol (invariants):
    sequentially consistent): no wake-up is lost.
 5. After ``fork`` the child has no workers: its handler empties the pool and raises ``rx_generation``, which frees
    every spin lock that a vanished thread held. Threads start again at the next region.
-6. ``.fini_array`` stops and joins the workers and withdraws the fork handler, so the library can be closed.
+6. Stopping publishes a region of no chunks after setting ``rx_stop``. A worker may meet that word anywhere, also while
+   it looks for chunks of the region before; so it looks at ``rx_stop`` whenever it has no more chunks.
+7. ``.fini_array`` stops and joins the workers and withdraws the fork handler, so the library can be closed.
 """
 
 from string import Template
@@ -224,13 +226,15 @@ entry:
   br label %outer
 outer:
   %last = phi i64 [ 0, %entry ], [ %seen, %work ]
-  br label %spin
+  %stop = load atomic i32, ptr @rx_stop acquire, align 4
+  %leave = icmp ne i32 %stop, 0
+  br i1 %leave, label %exit, label %spin
 spin:
   %i = phi i32 [ 0, %outer ], [ %i1, %again ]
   %word = load atomic i64, ptr @rx_job acquire, align 8
   %epoch = lshr i64 %word, 32
   %new = icmp ne i64 %epoch, %last
-  br i1 %new, label %go, label %again
+  br i1 %new, label %work, label %again
 again:
   $PAUSE
   %i1 = add i32 %i, 1
@@ -250,13 +254,9 @@ wait:
   br label %check
 awake:
   %s1 = atomicrmw sub ptr @rx_sleepers, i32 1 seq_cst
-  br label %go
-go:
-  %found = phi i64 [ %word, %spin ], [ %word2, %awake ]
-  %stop = load atomic i32, ptr @rx_stop acquire, align 4
-  %leave = icmp ne i32 %stop, 0
-  br i1 %leave, label %exit, label %work
+  br label %work
 work:
+  %found = phi i64 [ %word, %spin ], [ %word2, %awake ]
   %seen = call i64 @rx_claim(i64 %found, i64 %id)
   br label %outer
 exit:

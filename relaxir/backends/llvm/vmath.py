@@ -1,8 +1,8 @@
 """Elementary functions in single precision as straight-line code, the same for scalars and vectors.
 
-Largest errors in units of the last place, against double precision (tests/backends/test_vmath.py), on targets with fused
-multiply-add: exp 1, expm1 2, log 1, log2 2, log1p 2, tanh 2, erf 1, sigmoid 3, sin and cos 2, pow 1, rsqrt 2. Signed zeros,
-infinities, NaN and denormals come out as in the C library.
+Largest errors in units of the last place, against double precision (tests/backends/test_vmath.py), on targets with
+fused multiply-add: exp 1, expm1 2, log 1, log2 2, log1p 2, tanh 2, erf 2, sigmoid 3, sin and cos 2, pow 1, rsqrt 2.
+Signed zeros, infinities, NaN and denormals come out as in the C library.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def log(w: Writer, x: Value) -> Value:
 
 
 def log2(w: Writer, x: Value) -> Value:
-    """Logarithm to base 2; the product with log2(e) is summed from its small parts on."""
+    """Logarithm to base 2; the product with the constant is summed from its small parts on."""
     m = _maths(w, x)
     f, e, y = _log_parts(m, x)
     y = m.fma(m.mul(f, f), -0.5, y)
@@ -250,7 +250,7 @@ def rsqrt(w: Writer, x: Value) -> Value:
 
 
 def _trig(w: Writer, x: Value, quarter: int, name: str) -> Value:
-    """sin(x + quarter pi/2): reduction in double precision; arguments from 2^28 on go to the C library, rarely taken."""
+    """Sine shifted by quarter turns: reduced in double precision; from 2^28 on the C library does it."""
     m, d = _maths(w, x), Maths(w, "double", x.width)
     wide = m.convert("fpext", x, "double")
     magic = 6755399441055744.0  # 1.5 * 2^52
@@ -302,7 +302,8 @@ def power(w: Writer, x: Value, y: Value) -> Value:
         return libm2(w, "pow", x, y)
     d = Maths(w, "double", x.width)
     a = m.fabs(x)
-    result = m.convert("fptrunc", _exp2_double(d, d.mul(_log2_double(d, m.convert("fpext", a, "double")), m.convert("fpext", y, "double"))), "float")  # fmt: skip  # noqa: E501
+    exponent = d.mul(_log2_double(d, m.convert("fpext", a, "double")), m.convert("fpext", y, "double"))
+    result = m.convert("fptrunc", _exp2_double(d, exponent), "float")
     whole = m.test("oeq", w.intrinsic("floor", y), y)
     half = m.mul(y, 0.5)
     uneven = m.mask_op("and", whole, m.test("une", w.intrinsic("floor", half), half))

@@ -1,7 +1,7 @@
 """Coefficients of the polynomials in `vmath`, lowest power first unless stated.
 
-``EXP`` and ``TANH`` are weighted minimax fits with each coefficient rounded to single precision before the next was fitted;
-``LOG``, ``SIN``, ``COS`` are Moshier's (Cephes); ``ERF_*`` are Juffa's. Bounds are tested against double precision.
+``EXP`` and ``TANH`` are weighted minimax fits with each coefficient rounded to single precision before the next was
+fitted; ``LOG``, ``SIN``, ``COS`` are Moshier's (Cephes); ``ERF_*`` are Juffa's.
 """
 
 from typing import Final

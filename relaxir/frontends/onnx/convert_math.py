@@ -7,10 +7,13 @@ from types import MappingProxyType
 from typing import Final
 
 
+from relaxir.frontends.onnx.axes import around, axis_flags, kept_extents, split_axes
 from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.tensors import element_type
 from relaxir.frontends.onnx.values import Value
+from relaxir.ops.indexing import normalize_index
 from relaxir.support.dtypes import info
+from relaxir.sym import max_, min_, sub
 
 Converter = Callable[[Node], Result]
 
@@ -138,28 +141,43 @@ def reduction(name: str, axes_input: int) -> Converter:
     def convert(n: Node) -> Result:
         x = n.input(0)
         keepdims = bool(n.attr("keepdims", 1))
-        if n.opset >= axes_input:
-            axes = reduce_axes(n)
-        else:
-            axes = n.ints("axes")
-        if not axes:
-            if axes is not None and n.attr("noop_with_empty_axes", 0):
-                return n.emit(name, n.emit("expand_dims", x, axes=(0,)), axes=(0,)) if name not in PLAIN_REDUCTIONS else x
-            axes = None
-        return n.emit(name, x, axes=axes, keepdims=keepdims)
+        by_input = n.opset >= axes_input and n.given(1)
+        known = n.number(1) if by_input else None
+        if by_input and known is None:
+            return reduce_over(n, name, keepdims)
+        axes = n.ints("axes") if n.opset < axes_input else None if known is None else tuple(map(int, known.reshape(-1)))
+        if not axes and n.attr("noop_with_empty_axes", 0):
+            # no axis is reduced, but an operator such as a norm still acts on every element
+            return n.emit(name, n.emit("expand_dims", x, axes=(0,)), axes=(0,)) if name not in PLAIN_REDUCTIONS else x
+        return n.emit(name, x, axes=axes or None, keepdims=keepdims)
 
     return convert
 
 
-PLAIN_REDUCTIONS = frozenset({"sum", "mean", "max", "min", "prod"})
+PLAIN_REDUCTIONS: Final = frozenset({"sum", "mean", "max", "min", "prod"})
+"""Reductions that leave a single element as it is."""
 
 
-def reduce_axes(n: Node) -> tuple[int, ...] | None:
-    """Axes of a reduction given by an input; none given: an empty list if that means no reduction, else None."""
-    if not n.given(1):
-        return () if n.attr("noop_with_empty_axes", 0) else None
-    axes = n.constant(1, "axes")
-    return tuple(int(a) for a in axes.reshape(-1)) or (() if n.attr("noop_with_empty_axes", 0) else None)
+def reduce_over(n: Node, name: str, keepdims: bool) -> Value:
+    """A reduction over axes known only at run time."""
+    x = n.input(0)
+    rank = x.type.rank
+    flags = axis_flags(n, 1, rank)
+    count = n.type(1).shape[0] if n.rank(1) else 1
+    if not n.attr("noop_with_empty_axes", 0):
+        everything = sub(1, min_(1, count))
+        flags = tuple(max_(f, everything) for f in flags)
+    y = n.emit(name, split_axes(n, x, flags), axes=tuple(range(1, 2 * rank, 2)))
+    if keepdims:
+        return y
+    stated = n.declared_rank()
+    if isinstance(count, int):
+        left = rank - count if count or n.attr("noop_with_empty_axes", 0) else 0
+    elif stated is not None:
+        left = stated
+    else:
+        n.unsupported("the number of axes is known only at run time")
+    return n.emit("reshape", y, shape=kept_extents(x.type.shape, flags, left))
 
 
 def arg_reduction(name: str) -> Converter:
@@ -180,9 +198,15 @@ def scan(name: str) -> Converter:
     """Running sum or product."""
 
     def convert(n: Node) -> Result:
-        axis = int(n.constant(1, "axis").reshape(()))
+        x = n.input(0)
         flags = {k: bool(n.attr(k, 0)) for k in ("exclusive", "reverse")}
-        return n.emit(name, n.input(0), axis=axis, **flags)
+        known = n.number(1)
+        if known is not None:
+            return n.emit(name, x, axis=int(known.reshape(-1)[0]), **flags)
+        rank = x.type.rank
+        (axis,) = n.dims(1, -rank, "axis", 1)
+        lines = n.emit("reshape", x, shape=around(normalize_index(axis, rank, n.facts), x.type.shape))
+        return n.emit("reshape", n.emit(name, lines, axis=1, **flags), shape=x.type.shape)
 
     return convert
 

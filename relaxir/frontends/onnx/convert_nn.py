@@ -63,7 +63,7 @@ def max_pool(n: Node) -> Result:
     attrs = {**window(n, kernel), "kernel": kernel, "ceil_mode": bool(n.attr("ceil_mode", 0))}
     if len(n.proto.output) < 2 or not n.proto.output[1]:
         return n.emit("max_pool", n.input(0), **attrs)
-    return n.emit_tuple("max_pool", n.input(0), indices=True, storage_order=n.attr("storage_order", 0), **attrs)
+    return n.emit_tuple("max_pool", n.input(0), return_indices=True, storage_order=n.attr("storage_order", 0), **attrs)
 
 
 def average_pool(n: Node) -> Result:

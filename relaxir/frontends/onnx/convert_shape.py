@@ -1,24 +1,21 @@
-"""Converters of shape operators, data movement, gathers and data-dependent sizes."""
+"""Converters of shape operators and data movement."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
+from relaxir.frontends.onnx.axes import axis_flags, axis_hits, chosen, kept_extents, widened_extents
 from relaxir.frontends.onnx.convert_math import Converter
-from relaxir.frontends.onnx.node import Node, Result
+from relaxir.frontends.onnx.node import FARTHEST, Node, Result
 from relaxir.frontends.onnx.tensors import element_type
 from relaxir.frontends.onnx.values import Value
 from relaxir.ops.indexing import expand_target, pad_pairs, reshape_target, slice_range
 from relaxir.support.dtypes import info
 from relaxir.sym import DimLike, ceildiv, is_const, max_, min_, mul, product, sub
-
-FARTHEST: Final = -(2**63)
-"""Least value of an index given at run time."""
-
 
 def constant(n: Node) -> Result:
     """A value in an attribute."""
@@ -57,7 +54,7 @@ def reshape(n: Node) -> Result:
     if n.opset < 5:
         target: tuple[DimLike, ...] = n.attr("shape", ())
     else:
-        target = n.dims(1, low=-1, names="r")
+        target = n.dims(1, low=-1, names="r", count=n.declared_rank())
     dims = reshape_target(target, x.type.shape, bool(n.attr("allowzero", 0)), n.facts)
     return n.emit("reshape", x, shape=dims)
 
@@ -81,18 +78,41 @@ def axes_of(n: Node, index: int, opset: int) -> tuple[int, ...] | None:
 
 def unsqueeze(n: Node) -> Result:
     """New axes of extent 1."""
-    return n.emit("expand_dims", n.input(0), axes=axes_of(n, 1, 13) or ())
+    x = n.input(0)
+    if n.opset < 13 or n.number(1) is not None:
+        return n.emit("expand_dims", x, axes=axes_of(n, 1, 13) or ())
+    flags = axis_flags(n, 1, x.type.rank + count_of(n, 1, -x.type.rank))
+    return n.emit("reshape", x, shape=widened_extents(x.type.shape, flags))
 
 
 def squeeze(n: Node) -> Result:
     """Axes of extent 1 go; without axes, those known to be 1."""
-    axes = axes_of(n, 1, 13)
     x = n.input(0)
+    if n.opset >= 13 and n.given(1) and n.number(1) is None:
+        flags = axis_flags(n, 1, x.type.rank)
+        left = x.type.rank - count_of(n, 1, x.type.rank)
+        return n.emit("reshape", x, shape=kept_extents(x.type.shape, flags, left))
+    axes = axes_of(n, 1, 13)
     if axes is None:
         if not all(is_const(d) for d in x.type.shape):
             n.unsupported("without axes, the rank of the result depends on run-time sizes")
         axes = tuple(i for i, d in enumerate(x.type.shape) if d == 1)
     return n.emit("squeeze", x, axes=axes)
+
+
+def count_of(n: Node, index: int, rank: int) -> int:
+    """Number of run-time axes: from the input's own shape, or from the stated rank of the result.
+
+    ``rank`` is that of the data; negative for an operator that adds axes.
+    """
+    axes = n.type(index)
+    extent = axes.shape[0] if axes.rank else 1
+    stated = n.declared_rank()
+    if isinstance(extent, int):
+        return extent
+    if stated is None:
+        n.unsupported("the number of axes is known only at run time")
+    return abs(abs(rank) - stated)
 
 
 def transpose(n: Node) -> Result:
@@ -104,8 +124,14 @@ def transpose(n: Node) -> Result:
 def expand(n: Node) -> Result:
     """Both sides broadcast."""
     x = n.input(0)
-    target = expand_target(x.type.shape, n.dims(1, low=0, names="e"), n.facts)
+    target = expand_target(x.type.shape, n.dims(1, low=0, names="e", count=expanded_rank(n)), n.facts)
     return n.emit("broadcast_to", x, shape=target)
+
+
+def expanded_rank(n: Node) -> int | None:
+    """Length of an Expand target, if the rank that the model states for the result tells it."""
+    rank = n.declared_rank()
+    return rank if rank is not None and rank > n.rank() else None
 
 
 def concat(n: Node) -> Result:
@@ -121,7 +147,7 @@ def split(n: Node) -> Result:
     if n.opset < 13:
         sizes = n.ints("split")
     elif n.given(1):
-        sizes = n.dims(1, low=0, names="s")
+        sizes = n.dims(1, low=0, names="s", count=len(n.proto.output))
     if sizes is None:
         count = n.attr("num_outputs", len(n.proto.output))
         part = ceildiv(x.type.shape[axis], count)
@@ -140,117 +166,114 @@ def slice_(n: Node) -> Result:
     if n.opset < 10:
         starts: tuple[DimLike, ...] = n.attr("starts", ())
         ends: tuple[DimLike, ...] = n.attr("ends", ())
-        axes = n.ints("axes")
-        steps: tuple[DimLike, ...] | None = None
-    else:
-        starts, ends = n.dims(1, FARTHEST, "b"), n.dims(2, FARTHEST, "e")
-        axes = tuple(int(a) for a in n.constant(3, "axes").reshape(-1)) if n.given(3) else None
-        steps = n.dims(4, FARTHEST, "t") if n.given(4) else None
-    chosen = tuple(n.axis(a, rank) for a in (axes if axes is not None else range(len(starts))))
-    parts = [
-        slice_range(starts[i], ends[i], None if steps is None else steps[i], x.type.shape[a], n.facts)
-        for i, a in enumerate(chosen)
-    ]
-    return n.emit(
-        "strided_slice",
+        return sliced(n, x, axes_or_all(n, n.ints("axes"), len(starts)), starts, ends, (1,) * len(starts))
+    known = n.number(3)
+    count = known.size if known is not None else slice_count(n)
+    starts, ends = n.dims(1, FARTHEST, "b", count), n.dims(2, FARTHEST, "e", count)
+    steps = n.dims(4, FARTHEST, "t", count) if n.given(4) else (1,) * len(starts)
+    if known is not None or not n.given(3):
+        axes = None if known is None else tuple(map(int, known.reshape(-1)))
+        return sliced(n, x, axes_or_all(n, axes, len(starts)), starts, ends, steps)
+    hits = axis_hits(n, 3, rank, len(starts))
+    return sliced(
+        n,
         x,
-        axes=chosen,
-        begin=tuple(p.begin for p in parts),
-        size=tuple(p.size for p in parts),
-        step=tuple(p.step for p in parts),
+        tuple(range(rank)),
+        tuple(chosen(h, starts, 0) for h in hits),
+        tuple(chosen(h, ends, d) for h, d in zip(hits, x.type.shape, strict=True)),
+        tuple(chosen(h, steps, 1) for h in hits) if n.given(4) else (1,) * rank,
     )
 
 
-def gather(n: Node) -> Result:
-    """Elements along one axis."""
-    return n.emit("take", n.input(0), n.input(1), axis=n.attr("axis", 0))
+def slice_count(n: Node) -> int | None:
+    """Number of sliced axes, from any of the operands that tells it."""
+    for index in range(1, 5):
+        extent = n.type(index).shape[0] if n.given(index) and n.rank(index) == 1 else None
+        if isinstance(extent, int):
+            return extent
+    return None
 
 
-def gather_elements(n: Node) -> Result:
-    """One element per index."""
-    return n.emit("gather_elements", n.input(0), n.input(1), axis=n.attr("axis", 0))
+def axes_or_all(n: Node, axes: tuple[int, ...] | None, count: int) -> tuple[int, ...]:
+    """Axes from 0; the first ``count`` if none are given."""
+    return tuple(n.axis(a, n.rank()) for a in (range(count) if axes is None else axes))
 
 
-def gather_nd(n: Node) -> Result:
-    """Slices at positions."""
-    return n.emit("gather_nd", n.input(0), n.input(1), batch_dims=n.attr("batch_dims", 0))
-
-
-def scatter_elements(n: Node) -> Result:
-    """Elements written, or combined, at indices."""
-    attrs = {"axis": n.attr("axis", 0), "reduction": n.attr("reduction", "none")}
-    return n.emit("scatter_elements", n.input(0), n.input(1), n.input(2), **attrs)
-
-
-def scatter_nd(n: Node) -> Result:
-    """Slices written, or combined, at positions."""
-    return n.emit("scatter_nd", n.input(0), n.input(1), n.input(2), reduction=n.attr("reduction", "none"))
+def sliced(
+    n: Node,
+    x: Value,
+    axes: tuple[int, ...],
+    starts: Sequence[DimLike],
+    ends: Sequence[DimLike],
+    steps: Sequence[DimLike],
+) -> Value:
+    """Slices of Python's meaning along some axes."""
+    if not len(axes) == len(starts) == len(ends) == len(steps):
+        n.fail(f"{len(starts)} starts, {len(ends)} ends, {len(steps)} steps for {len(axes)} axes")
+    extents = [x.type.shape[a] for a in axes]
+    parts = [slice_range(*bounds, n.facts) for bounds in zip(starts, ends, steps, extents, strict=True)]
+    begin, size, step = (tuple(getattr(p, name) for p in parts) for name in ("begin", "size", "step"))
+    return n.emit("strided_slice", x, axes=axes, begin=begin, size=size, step=step)
 
 
 def pad(n: Node) -> Result:
     """Pads, value and axes: attributes until opset 10, inputs after."""
     x = n.input(0)
     mode = n.attr("mode", "constant")
-    axes: tuple[int, ...] | None = None
-    value: Value | None = None
+    rank = x.type.rank
     if n.opset < 11:
-        pads: tuple[DimLike, ...] = n.attr("pads", ())
+        pairs = pad_pairs(n.attr("pads", ()), rank)
         value = n.scalar(n.attr("value", 0.0), x.type.dtype)
     else:
-        pads = n.dims(1, FARTHEST, "p")
-        value = n.optional(2)
-        if n.given(3):
-            axes = tuple(n.axis(int(a), x.type.rank) for a in n.constant(3, "axes").reshape(-1))
-    pairs = pad_pairs(pads, x.type.rank, axes)
-    if value is not None and value.type.rank:
-        value = n.emit("reshape", value, shape=())
-    if mode != "constant":
-        return n.emit("pad", x, pads=pairs, mode=mode)
-    return n.emit("pad", x, value if value is not None else n.scalar(0, x.type.dtype), pads=pairs, mode=mode)
+        pairs = input_pads(n, rank)
+        value = n.scalar_input(2) if n.given(2) else n.scalar(0, x.type.dtype)
+    fill = (value,) if mode == "constant" else ()
+    return n.emit("pad", x, *fill, pads=pairs, mode=mode)
+
+
+def input_pads(n: Node, rank: int) -> tuple[tuple[DimLike, DimLike], ...]:
+    """Pads given by inputs, one pair per axis."""
+    if not n.given(3):
+        return pad_pairs(n.dims(1, FARTHEST, "p", 2 * rank), rank)
+    known = n.number(3)
+    if known is not None:
+        axes = tuple(n.axis(int(a), rank) for a in known.reshape(-1))
+        return pad_pairs(n.dims(1, FARTHEST, "p", 2 * len(axes)), rank, axes)
+    extent = n.type(3).shape[0] if n.rank(3) == 1 else 1
+    pads = n.dims(1, FARTHEST, "p", 2 * extent if isinstance(extent, int) else None)
+    half = len(pads) // 2
+    hits = axis_hits(n, 3, rank, half)
+    return tuple((chosen(h, pads[:half], 0), chosen(h, pads[half:], 0)) for h in hits)
 
 
 def tile(n: Node) -> Result:
     """Repeats per axis."""
-    return n.emit("tile", n.input(0), repeats=n.dims(1, low=0, names="t"))
+    return n.emit("tile", n.input(0), repeats=n.dims(1, low=0, names="t", count=n.rank()))
 
 
 def range_(n: Node) -> Result:
     """Start, limit, step."""
     dtype = n.type(0).dtype
     if info(dtype).is_integer:
-        start, stop, step = (n.dims(i, FARTHEST, name)[0] for i, name in ((0, "start"), (1, "limit"), (2, "delta")))
+        start, stop, step = (n.dims(i, FARTHEST, name, count=1)[0] for i, name in ((0, "start"), (1, "limit"), (2, "delta")))
         return n.emit("arange", start=start, stop=stop, step=step, dtype=dtype)
     numbers = [n.number(i) for i in range(3)]
     if all(v is not None for v in numbers):
         start, stop, step = (float(v.reshape(())) for v in numbers if v is not None)
         return n.emit("arange", start=start, stop=stop, step=step, dtype=dtype)
-    return n.emit("arange_of", n.input(0), n.input(1), n.input(2))
+    return n.emit("range", *(n.scalar_input(i) for i in range(3)))
 
 
 def constant_of_shape(n: Node) -> Result:
     """One value everywhere."""
     found = n.tensor("value")
     value = n.literal(found[0].reshape(()), found[1]) if found is not None else n.scalar(0.0, "float32")
-    return n.emit("full", value, shape=n.dims(0, low=0, names="f"))
-
-
-def one_hot(n: Node) -> Result:
-    """Off and on values at indices."""
-    indices = n.input(0)
-    if not info(indices.type.dtype).is_integer:
-        indices = n.emit("astype", indices, dtype="int64")
-    depth = n.input(1)
-    if not info(depth.type.dtype).is_integer:
-        number = n.constant(1, "depth")
-        size: DimLike = int(number.reshape(-1)[0])
-    else:
-        size = n.dims(1, low=0, names="depth")[0]
-    return n.emit("one_hot", indices, n.input(2), depth=size, axis=n.attr("axis", -1))
+    return n.emit("full", value, shape=n.dims(0, low=0, names="f", count=n.declared_rank()))
 
 
 def trilu(n: Node) -> Result:
     """A triangle of the last two axes."""
-    k: DimLike = n.dims(1, FARTHEST, "k")[0] if n.given(1) else 0
+    k: DimLike = n.dims(1, FARTHEST, "k", count=1)[0] if n.given(1) else 0
     return n.emit("triu" if n.attr("upper", 1) else "tril", n.input(0), k=k)
 
 
@@ -258,54 +281,14 @@ def eye_like(n: Node) -> Result:
     """Ones on a diagonal."""
     x = n.input(0)
     dtype = element_type(n.attr("dtype", 0), "attribute `dtype`") if n.has("dtype") else x.type.dtype
-    return n.emit("eye", rows=x.type.shape[0], columns=x.type.shape[1], k=n.attr("k", 0), dtype=dtype)
-
-
-def nonzero(n: Node) -> Result:
-    """Positions of the elements that are not 0."""
-    return n.emit("nonzero", n.input(0))
-
-
-def topk(n: Node) -> Result:
-    """The k largest or smallest, with positions."""
-    k: DimLike = n.attr("k", 0) if n.opset < 10 else n.dims(1, low=0, names="k")[0]
-    attrs = {"axis": n.attr("axis", -1), "largest": bool(n.attr("largest", 1)), "sorted": bool(n.attr("sorted", 1))}
-    return n.emit_tuple("topk", n.input(0), k=k, **attrs)
-
-
-def unique(n: Node) -> Result:
-    """Distinct elements, first positions, inverse, counts."""
-    axis = n.attr("axis", 0) if n.has("axis") else None
-    return n.emit_tuple("unique", n.input(0), axis=axis, sorted=bool(n.attr("sorted", 1)))
-
-
-def compress(n: Node) -> Result:
-    """Slices whose condition holds."""
-    axis = n.attr("axis", 0) if n.has("axis") else None
-    return n.emit("compress", n.input(0), n.input(1), axis=axis)
-
-
-def reverse_sequence(n: Node) -> Result:
-    """The first elements of each sequence reversed."""
-    axes = {"batch_axis": n.attr("batch_axis", 1), "time_axis": n.attr("time_axis", 0)}
-    return n.emit("reverse_sequence", n.input(0), n.input(1), **axes)
-
-
-def depth_to_space(n: Node) -> Result:
-    """Blocks of channels to blocks of space."""
-    return n.emit("depth_to_space", n.input(0), block_size=n.attr("blocksize", 1), mode=n.attr("mode", "DCR"))
-
-
-def space_to_depth(n: Node) -> Result:
-    """Blocks of space to blocks of channels."""
-    return n.emit("space_to_depth", n.input(0), block_size=n.attr("blocksize", 1))
+    return n.emit("eye", n=x.type.shape[0], m=x.type.shape[1], k=n.attr("k", 0), dtype=dtype)
 
 
 def center_crop_pad(n: Node) -> Result:
     """Cropped or padded around the centre."""
     x = n.input(0)
-    target = n.dims(1, low=0, names="c")
     axes = n.ints("axes") or tuple(range(x.type.rank))
+    target = n.dims(1, low=0, names="c", count=len(axes))
     chosen = tuple(n.axis(a, x.type.rank) for a in axes)
     result = x
     for axis, want in zip(chosen, target, strict=True):
@@ -325,13 +308,25 @@ def half(d: DimLike) -> DimLike:
 
 SHAPE: Final[Mapping[str, Converter]] = MappingProxyType(
     {
-        "CenterCropPad": center_crop_pad, "Compress": compress, "Concat": concat, "Constant": constant,
-        "ConstantOfShape": constant_of_shape, "DepthToSpace": depth_to_space, "Expand": expand, "EyeLike": eye_like,
-        "Flatten": flatten, "Gather": gather, "GatherElements": gather_elements, "GatherND": gather_nd, "NonZero": nonzero,
-        "OneHot": one_hot, "Pad": pad, "Range": range_, "Reshape": reshape, "ReverseSequence": reverse_sequence,
-        "Scatter": scatter_elements, "ScatterElements": scatter_elements, "ScatterND": scatter_nd, "Shape": shape,
-        "Size": size, "Slice": slice_, "SpaceToDepth": space_to_depth, "Split": split, "Squeeze": squeeze, "Tile": tile,
-        "TopK": topk, "Transpose": transpose, "Trilu": trilu, "Unique": unique, "Unsqueeze": unsqueeze,
+        "CenterCropPad": center_crop_pad,
+        "Concat": concat,
+        "Constant": constant,
+        "ConstantOfShape": constant_of_shape,
+        "Expand": expand,
+        "EyeLike": eye_like,
+        "Flatten": flatten,
+        "Pad": pad,
+        "Range": range_,
+        "Reshape": reshape,
+        "Shape": shape,
+        "Size": size,
+        "Slice": slice_,
+        "Split": split,
+        "Squeeze": squeeze,
+        "Tile": tile,
+        "Transpose": transpose,
+        "Trilu": trilu,
+        "Unsqueeze": unsqueeze,
     }
-)  # fmt: skip
+)
 """Shape operators and data movement by ONNX name."""

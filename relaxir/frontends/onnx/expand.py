@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import onnx
@@ -13,23 +14,48 @@ from relaxir.support.dtypes import info
 from relaxir.sym import is_const
 
 
-def function_nodes(proto: NodeProto, types: Sequence[TensorType | None] | None, opset: int) -> list[NodeProto] | None:
-    """Nodes that compute ``proto``, with its own names for inputs and outputs; None if the standard has no definition.
+@dataclass(frozen=True)
+class Expansion:
+    """An operator's definition by simpler ones.
 
-    With ``types`` None only whether there is a definition is asked, by an empty list.
+    Attributes:
+        inputs: names of its inputs, in order.
+        outputs: names of its outputs, in order.
+        nodes: what computes the outputs, in the function's own names.
+        opset: version of the standard in which they are written.
     """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[NodeProto, ...]
+    opset: int
+
+
+def has_function(proto: NodeProto, opset: int) -> bool:
+    """Whether the standard defines the operator by simpler ones."""
+    schema = _schema(proto, opset)
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+
+
+def expand(proto: NodeProto, types: Sequence[TensorType | None], opset: int) -> Expansion | None:
+    """The definition of an operator for operands of these types; None if the standard has none."""
+    schema = _schema(proto, opset)
+    if schema is None or not (schema.has_function or schema.has_context_dependent_function):
+        return None
+    body = _body(schema, proto, types, opset)
+    if body is None:
+        return None
+    inner = next((o.version for o in body.opset_import if o.domain in ("", "ai.onnx")), opset)
+    return Expansion(tuple(body.input), tuple(body.output), tuple(_instantiate(body, proto)), inner)
+
+
+def _schema(proto: NodeProto, opset: int) -> Any:
     if proto.domain not in ("", "ai.onnx"):
         return None
     try:
-        schema = onnx.defs.get_schema(proto.op_type, opset, "")
+        return onnx.defs.get_schema(proto.op_type, opset, "")
     except onnx.defs.SchemaError:
         return None
-    if not (schema.has_function or schema.has_context_dependent_function):
-        return None
-    if types is None:
-        return []
-    body = _body(schema, proto, types, opset)
-    return None if body is None else _instantiate(body, proto)
 
 
 def _body(schema: Any, proto: NodeProto, types: Sequence[TensorType | None], opset: int) -> FunctionProto | None:
@@ -54,31 +80,25 @@ def _type_proto(t: TensorType | None) -> TypeProto:
 
 
 def _instantiate(body: FunctionProto, proto: NodeProto) -> list[NodeProto]:
-    """The function's nodes under unique names, with the call's attributes in place."""
+    """The function's nodes with the call's attributes in place; value names stay those of the function."""
     attrs = {a.name: a for a in body.attribute_proto} | {a.name: a for a in proto.attribute}
-    prefix = f"{proto.name or proto.op_type}/{proto.output[0] if proto.output else ''}/"
-    names = dict(zip(body.input, proto.input, strict=False)) | dict(zip(body.output, proto.output, strict=False))
-    nodes: list[NodeProto] = []
-    for inner in body.node:
-        copy = NodeProto()
-        copy.CopyFrom(inner)
-        copy.name = prefix + (inner.name or inner.op_type)
-        del copy.input[:], copy.output[:], copy.attribute[:]
-        copy.input.extend(_renamed(n, names, body, prefix) for n in inner.input)
-        copy.output.extend(names.get(n) or f"{prefix}{n}" if n else "" for n in inner.output)
-        for a in inner.attribute:
-            if not a.ref_attr_name:
-                copy.attribute.append(a)
-            elif a.ref_attr_name in attrs:
-                given = AttributeProto()
-                given.CopyFrom(attrs[a.ref_attr_name])
-                given.name = a.name
-                copy.attribute.append(given)
-        nodes.append(copy)
-    return nodes
+    prefix = f"{proto.name or next(iter(proto.output), '')}/"
+    return [_with_attributes(inner, attrs, prefix) for inner in body.node]
 
 
-def _renamed(name: str, names: dict[str, str], body: FunctionProto, prefix: str) -> str:
-    if not name or (name in body.input and name not in names):
-        return ""
-    return names[name] if name in names else f"{prefix}{name}"
+def _with_attributes(node: NodeProto, attrs: Mapping[str, AttributeProto], prefix: str) -> NodeProto:
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.name = prefix + (node.name or next(iter(node.output), node.op_type))
+    del copy.attribute[:]
+    for a in node.attribute:
+        if a.ref_attr_name and a.ref_attr_name not in attrs:
+            continue  # the call leaves it out, and it has no default
+        given = copy.attribute.add()
+        given.CopyFrom(attrs[a.ref_attr_name] if a.ref_attr_name else a)
+        given.name = a.name
+        if given.HasField("g"):
+            inner = [_with_attributes(n, attrs, prefix) for n in given.g.node]
+            del given.g.node[:]
+            given.g.node.extend(inner)
+    return copy

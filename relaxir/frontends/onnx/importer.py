@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from onnx import GraphProto, NodeProto, ValueInfoProto
 
-from relaxir.frontends.onnx.expand import function_nodes
+from relaxir.frontends.onnx.expand import expand, has_function
 from relaxir.frontends.onnx.load import Source, describe, subgraphs
 from relaxir.frontends.onnx.node import Node
 from relaxir.frontends.onnx.table import CONVERTERS
@@ -35,9 +36,11 @@ class Importer:
         self.bb = BlockBuilder()
         self.reader = TensorReader(source.folder)
         self.opset = source.opsets.get("", 1)
-        self.scopes: list[dict[str, Value]] = [{}]
+        self.scopes: list[dict[str, Value | None]] = [{}]
         self.problems: list[RelaxirError] = []
+        self.not_computed: dict[str, str] = {}
         self.symbols: dict[str, Dim] = {}
+        self.ranks: Mapping[str, int] = declared_ranks(source.model.graph)
 
     # ---- the model -------------------------------------------------------------------------------------------------
 
@@ -77,7 +80,21 @@ class Importer:
             self.node(proto)
         if self.problems:
             return []
-        return [self.lookup(o.name) for o in graph.output]
+        try:
+            return [self.result(o.name) for o in graph.output]
+        except KeyError:  # noted as a problem by `lookup`
+            return []
+
+    def result(self, name: str) -> Value:
+        """A graph's result.
+
+        Raises:
+            LoadError: it was never computed.
+        """
+        value = self.lookup(name)
+        if value is None:
+            raise LoadError(f"graph output `{name}` is defined by nothing")
+        return value
 
     def node(self, proto: NodeProto) -> None:
         """Import a node; a problem is noted, and what depends on it is skipped."""
@@ -86,43 +103,62 @@ class Importer:
         except KeyError:
             return  # an input failed: one report is enough
         domain = "" if proto.domain == "ai.onnx" else proto.domain
+        opset = self.source.opsets.get(domain, self.opset) if domain else self.opset
         converter = CONVERTERS.get((domain, proto.op_type))
         try:
             if converter is None:
                 self.expanded(proto, inputs)
                 return
-            node = Node(proto, inputs, self, self.source.opsets.get(domain, self.opset), self.source.name)
-            result = converter(node)
+            result = converter(Node(proto, inputs, self, opset, self.source.name))
         except (InferError, UnsupportedError, LoadError) as error:
             self.problems.append(named(error, proto))
             return
-        except SymError as error:
+        except (SymError, OverflowError) as error:
             self.problems.append(LoadError(f"{describe(proto)}: {error}"))
             return
         values = result if isinstance(result, tuple) else (result,)
-        for name, value in zip(proto.output, values, strict=False):
-            if name and value is not None:
+        for index, name in enumerate(proto.output):
+            value = values[index] if index < len(values) else None
+            if value is not None:
                 self.scopes[-1][name] = value
+            elif name:
+                self.not_computed[name] = f"{describe(proto)}: output {index} `{name}` is not supported"
 
     def expanded(self, proto: NodeProto, inputs: Sequence[Value | None]) -> None:
         """Import a node through its definition by simpler operators, if the standard has one."""
-        types = [None if v is None else v.type for v in inputs]
-        nodes = function_nodes(proto, types, self.opset)
-        if nodes is None:
-            return  # listed by `unknown_nodes`
-        self.scopes.append(dict(zip((f"{i}" for i in proto.input), inputs, strict=True)))  # type: ignore[arg-type]  # omitted ones are never read
-        for inner in nodes:
+        found = expand(proto, [None if v is None else v.type for v in inputs], self.opset)
+        if found is None:
+            self.report_unknown(proto)
+            return
+        given = dict(zip(found.inputs, inputs, strict=False))
+        self.scopes.append({name: given.get(name) for name in found.inputs})
+        saved = self.ranks, self.opset
+        self.ranks, self.opset = MappingProxyType({}), found.opset  # its inner names are not the model's
+        for inner in found.nodes:
             self.node(inner)
+        self.ranks, self.opset = saved
         made = self.scopes.pop()
-        for name in proto.output:
-            if name and name in made:
-                self.scopes[-1][name] = made[name]
+        for name, inner_name in zip(proto.output, found.outputs, strict=False):
+            if name and inner_name in made:
+                self.scopes[-1][name] = made[inner_name]
 
-    def lookup(self, name: str) -> Value:
-        """A value by name, inner scopes first."""
+    def report_unknown(self, proto: NodeProto) -> None:
+        """Note a node without a converter, unless `unknown_nodes` listed it."""
+        problem = unknown(proto)
+        if all(p.message != problem.message for p in self.problems):
+            self.problems.append(problem)
+
+    def lookup(self, name: str) -> Value | None:
+        """A value by name, inner scopes first; None for an input that the call of a function leaves out.
+
+        Raises:
+            KeyError: its node could not be imported.
+        """
         for scope in reversed(self.scopes):
             if name in scope:
                 return scope[name]
+        if name in self.not_computed:
+            self.problems.append(UnsupportedError(self.not_computed.pop(name), code="import-unsupported"))
         raise KeyError(name)
 
     # ---- inputs ----------------------------------------------------------------------------------------------------
@@ -222,13 +258,24 @@ def named(error: RelaxirError, proto: NodeProto) -> RelaxirError:
     return error
 
 
+def declared_ranks(graph: GraphProto) -> Mapping[str, int]:
+    """Ranks that the model states for its values."""
+    typed = ((i.name, i.type.tensor_type) for i in (*graph.value_info, *graph.output))
+    return {name: len(t.shape.dim) for name, t in typed if t.HasField("shape")}
+
+
+def unknown(node: NodeProto) -> UnsupportedError:
+    """The error about a node without a converter."""
+    return UnsupportedError(f"{describe(node)}: the operator is not supported", code="import-unsupported")
+
+
 def unknown_nodes(graph: GraphProto, opset: int) -> list[RelaxirError]:
     """An error for each node, in subgraphs too, that has neither a converter nor a definition by simpler operators."""
     found: list[RelaxirError] = []
     for node in graph.node:
         domain = "" if node.domain == "ai.onnx" else node.domain
-        if (domain, node.op_type) not in CONVERTERS and function_nodes(node, None, opset) is None:
-            found.append(UnsupportedError(f"{describe(node)}: the operator is not supported", code="import-unsupported"))
+        if (domain, node.op_type) not in CONVERTERS and not has_function(node, opset):
+            found.append(unknown(node))
         for sub in subgraphs(node):
             found.extend(unknown_nodes(sub, opset))
     return found

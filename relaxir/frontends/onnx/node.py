@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto
@@ -26,6 +26,8 @@ from relaxir.sym import Dim, DimLike, Facts, free_dims, fresh
 T = TypeVar("T")
 Operand = Value | int | float | bool
 Result = Value | tuple[Value | None, ...]
+FARTHEST: Final = -(2**63)
+"""Least value of an index given at run time."""
 
 
 class Host(Protocol):
@@ -33,6 +35,7 @@ class Host(Protocol):
 
     bb: BlockBuilder
     reader: TensorReader
+    ranks: Mapping[str, int]
 
     def run_graph(self, graph: GraphProto, inputs: Sequence[Value]) -> list[Value]:
         """Import a subgraph in place."""
@@ -46,7 +49,7 @@ class Node:
 
     def __init__(self, proto: NodeProto, inputs: Sequence[Value | None], host: Host, opset: int, file: str) -> None:
         self.proto = proto
-        self.inputs = tuple(inputs)
+        self.inputs = list(inputs)
         self.host = host
         self.bb = host.bb
         self.opset = opset
@@ -136,6 +139,11 @@ class Node:
             self.fail(f"axis {axis} is out of range for rank {rank}")
         return axis % rank if rank else 0
 
+    def scalar_input(self, index: int) -> Value:
+        """An input of one element without its axes."""
+        value = self.input(index)
+        return self.emit("reshape", value, shape=()) if value.type.rank else value
+
     def number(self, index: int) -> Array | None:
         """An input's elements, when they are constant."""
         value = self.optional(index)
@@ -152,31 +160,64 @@ class Node:
             self.unsupported(f"{what} (input {index}) is known only at run time")
         return found
 
-    def dims(self, index: int, low: int = -(2**31), names: str = "d") -> tuple[DimLike, ...]:
+    def dims(
+        self, index: int, low: int = -(2**31), names: str = "d", count: int | None = None
+    ) -> tuple[DimLike, ...]:
         """A vector (or scalar) input as dimensions: shape arithmetic as it is, run-time data as fresh symbols.
 
-        ``low`` is the least value an element may have; smaller ones are an error at run time.
+        Args:
+            index: which input.
+            low: least value an element may have; smaller ones are an error at run time.
+            names: hint for the names of fresh symbols.
+            count: number of elements it must have, where the operator fixes it; None: as many as its type says.
         """
         value = self.input(index)
         if value.known is not None:
-            return dims_of(value.known)
-        count = 1 if value.type.rank == 0 else value.type.shape[0]
-        if value.type.rank > 1 or not isinstance(count, int):
-            self.unsupported(f"input {index} holds sizes, but its own length is known only at run time")
+            found = dims_of(value.known)
+            if count is not None and len(found) != count:
+                self.fail(f"input {index} must have {count} elements, got {len(found)}")
+            return found
+        value = self.counted(index, count)
         if not info(value.type.dtype).is_integer:
             self.unsupported(f"input {index} holds sizes computed in {value.type.dtype}")
         wide = value if value.type.dtype == "int64" else self.emit("astype", value, dtype="int64")
-        shape = self.bb.emit(
-            make_call(
-                TABLE["tensor_to_shape"],
-                (wide.materialize(self.bb),),
-                {"min": (low,) * count, "names": (names,) * count},
-                self.span,
-            )
-        )
-        assert isinstance(shape.type, ShapeType)
-        value.known = np.array([*shape.type.dims, 0], object)[:-1].reshape(() if value.type.rank == 0 else (count,))
-        return shape.type.dims
+        return self.read(wide, low, names)
+
+    def read(self, value: Value, low: int, names: str, high: int | None = None) -> tuple[DimLike, ...]:
+        """Elements of an int64 tensor of known extent as fresh symbols in ``low..high``."""
+        shape = value.type.shape
+        count = int(shape[0]) if shape else 1
+        bounds = {"min": (low,) * count, "max": (high,) * count if high is not None else (), "names": (names,) * count}
+        call = make_call(TABLE["tensor_to_shape"], (value.materialize(self.bb),), bounds, self.span)
+        result = self.bb.emit(call)
+        assert isinstance(result.type, ShapeType)
+        value.known = np.array([*result.type.dims, 0], object)[:-1].reshape(() if value.type.rank == 0 else (count,))
+        return result.type.dims
+
+    def counted(self, index: int, count: int | None) -> Value:
+        """An input of at most one axis whose extent is known, or is made ``count`` by a check at run time."""
+        value = self.input(index)
+        if value.type.rank > 1:
+            self.fail(f"input {index} must be a vector, got rank {value.type.rank}")
+        if value.type.rank == 0:
+            return value
+        extent = value.type.shape[0]
+        if count is None and not isinstance(extent, int):
+            self.unsupported(f"input {index} holds sizes, but its own length is known only at run time")
+        if count is None or extent == count:
+            return value
+        if isinstance(extent, int):
+            self.fail(f"input {index} must have {count} elements, got {extent}")
+        self.inputs[index] = self.cast_shape(value, (count,))
+        return self.input(index)
+
+    def cast_shape(self, value: Value, shape: Sequence[DimLike]) -> Value:
+        """The value at another shape of its rank; what is not known is checked at run time."""
+        return Value.of(self.bb.match_cast(value.materialize(self.bb), TensorType(tuple(shape), value.type.dtype)))
+
+    def declared_rank(self, output: int = 0) -> int | None:
+        """Rank that the model states for an output, if it does."""
+        return self.host.ranks.get(self.proto.output[output])
 
     @property
     def facts(self) -> Facts:

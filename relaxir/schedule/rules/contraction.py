@@ -36,7 +36,6 @@ from relaxir.tir import (
     AxisKind,
     Block,
     Buffer,
-    Const,
     Expr,
     For,
     ForKind,
@@ -182,20 +181,61 @@ def schedule_contraction(roles: Roles, epilogue: Epilogue, machine: Machine) -> 
     if row is None or row.extent == 1:
         if one is not None:
             return one
-        return parallel((*roles.outer, panels), _panel(job, panels.var, const(0), const(1)), machine)
-    block = _block_rows(job)
-    blocks = Axis(Var("rows"), ceildiv(row.extent, block))
-    start = blocks.var * block
-    count: Expr = minimum(as_expr(row.extent) - start, const(block))
-    if is_const(row.extent) and (int(row.extent) <= block or int(row.extent) % block == 0):
-        count = const(min(int(row.extent), block))
-    body = _panel(job, panels.var, start, count)
+        return parallel((*roles.outer, panels), _panel(job, panels.var, ONE_ROW), machine)
+    dotted = roles.on_the_fly and not is_const(row.extent) and _contiguous(roles)
+    fewest = 2 if one is not None else FEW_ROWS + 1 if dotted else 1
+    blocks, rows, lets = _row_blocks(job, row.extent, fewest)
+    body = _panel(job, panels.var, rows)
+    for var, value in reversed(lets):
+        body = Let(var, value, body)
     many = parallel((*_around(roles), blocks, *_within(roles), panels), body, machine)
-    if roles.on_the_fly and not is_const(row.extent) and _contiguous(roles):
+    if dotted:
         return If(as_expr(row.extent) <= const(FEW_ROWS), schedule_dot(roles, epilogue, machine), many)
     if one is None or is_const(row.extent):
         return many
     return If(eq(as_expr(row.extent), const(1)), one, many)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of a contraction: the first, how many, and how high their tiles may be."""
+
+    start: Expr
+    count: Expr
+    least: int
+    most: int
+
+
+ONE_ROW = Rows(const(0), const(1), 1, 1)
+
+
+def _row_blocks(job: Job, extent: DimLike, fewest: int) -> tuple[Axis, Rows, tuple[tuple[Var, Expr], ...]]:
+    """Split the rows evenly into blocks that stay in cache: the loop over blocks, one block, and what to name before it.
+
+    ``fewest`` is what the caller promises about the extent; even splits then never leave lower tiles than they must.
+    """
+    block, mr = _block_rows(job), job.machine.config.mr
+    number = ceildiv(extent, block)
+    blocks = Axis(Var("rows"), number)
+    if is_const(extent):
+        size, many = int(extent), max(1, int(number))
+        low, high = size // many, -(-size // many)
+        heights = [h for c in (low, high) for h in _tile_heights(c, mr)]
+        bounds = max(1, min(heights)), max(1, *heights)
+        if low == high:
+            return blocks, Rows(blocks.var * low, const(low), *bounds), ()
+    else:
+        bounds = (min(fewest, (mr + 1) // 2) if block >= 2 * fewest else 1), mr
+    start, count = Var("start"), Var("count")
+    begin = binary(BinOp.FLOORDIV, blocks.var * as_expr(extent), as_expr(number))
+    end = binary(BinOp.FLOORDIV, (blocks.var + 1) * as_expr(extent), as_expr(number))
+    return blocks, Rows(start, count, *bounds), ((start, begin), (count, end - start))
+
+
+def _tile_heights(count: int, most: int) -> tuple[int, ...]:
+    """Heights of the tiles of an even split."""
+    tiles = max(1, -(-count // most))
+    return tuple((t + 1) * count // tiles - t * count // tiles for t in range(tiles))
 
 
 def _around(roles: Roles) -> tuple[Axis, ...]:
@@ -220,12 +260,12 @@ def _block_rows(job: Job) -> int:
     return max(mr, min(most, fitting // mr * mr))
 
 
-def _panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
-    """All row tiles of one panel: ``count`` rows from ``start``."""
+def _panel(job: Job, panel: Var, rows: Rows) -> Stmt:
+    """All tiles of some rows of one panel."""
     if job.roles.on_the_fly:
-        return _pack_panel(job, panel, start, count)
+        return _pack_panel(job, panel, rows)
     if job.exact:
-        return _rows(job, panel, start, count, None)
+        return _rows(job, panel, rows, None)
 
     def inside(_: Expr, j: Expr) -> Expr:
         return panel * job.width + j < job.columns
@@ -235,17 +275,17 @@ def _panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
     if roles.lane.var in variables_of(roles.scalar):  # a batch axis as lanes: both factors have a tail
         roles = replace(roles, scalar=masked(roles.scalar, in_range))
     if roles.packed or roles.padded:
-        return _rows(replace(job, roles=roles), panel, start, count, inside)
+        return _rows(replace(job, roles=roles), panel, rows, inside)
     roles = replace(roles, vector=masked(roles.vector, in_range))
-    partial = _rows(replace(job, roles=roles), panel, start, count, inside)
+    partial = _rows(replace(job, roles=roles), panel, rows, inside)
     if is_const(job.roles.lane.extent) and int(job.roles.lane.extent) < job.width:
         return partial
     full = job.columns >= panel * job.width + job.width
-    return If(full, _rows(job, panel, start, count, None), partial)
+    return If(full, _rows(job, panel, rows, None), partial)
 
 
-def _rows(job: Job, panel: Var, start: Expr, count: Expr, inside: Callable[[Expr, Expr], Expr] | None) -> Stmt:
-    """Row tiles of one panel, ``count`` rows split as evenly as the tile height allows.
+def _rows(job: Job, panel: Var, rows: Rows, inside: Callable[[Expr, Expr], Expr] | None) -> Stmt:
+    """Tiles of some rows of one panel, split as evenly as the tile height allows.
 
     Seven rows become tiles of three and four, not six and one: both keep the multiply-add units busy.
     """
@@ -260,25 +300,18 @@ def _rows(job: Job, panel: Var, start: Expr, count: Expr, inside: Callable[[Expr
     if roles.packed and len(roles.reduce) == 1:
         spec = replace(spec, prefetch=_prefetcher(roles, at, panel, t, config.unroll))
 
-    def make(rows: DimLike, sets: int) -> Stmt:
-        return tile(spec, rows, sets, inside)
+    def make(height: DimLike, sets: int) -> Stmt:
+        return tile(spec, height, sets, inside)
 
-    least, most = _row_counts(int(count.value), config.mr) if isinstance(count, Const) else (1, config.mr)
+    count = rows.count
     tiles = binary(BinOp.FLOORDIV, count + (config.mr - 1), const(config.mr))
     begin = binary(BinOp.FLOORDIV, t * count, tiles)
-    if least == most:
-        cases = switch_rows(const(most), most, job.vectors, make)
+    if rows.least == rows.most:
+        cases = switch_rows(const(rows.most), rows.most, job.vectors, make)
     else:
         size = binary(BinOp.FLOORDIV, (t + 1) * count, tiles) - begin
-        cases = Let(height, size, switch_rows(height, most, job.vectors, make, least))
-    return loop(t, tiles, Let(first, start + begin, cases))
-
-
-def _row_counts(count: int, most: int) -> tuple[int, int]:
-    """Smallest and largest tile of an even split."""
-    tiles = max(1, -(-count // most))
-    sizes = {(t + 1) * count // tiles - t * count // tiles for t in range(tiles)}
-    return max(1, min(sizes)), max(1, *sizes)
+        cases = Let(height, size, switch_rows(height, rows.most, job.vectors, make, rows.least))
+    return loop(t, tiles, Let(first, rows.start + begin, cases))
 
 
 def _prefetcher(roles: Roles, at: At, panel: Var, t: Var, unroll: int) -> Callable[[Expr], Stmt]:
@@ -315,14 +348,22 @@ def _one_row(job: Job) -> Stmt:
     def make(rows: DimLike, sets: int) -> Stmt:
         return tile(spec, rows, sets, None if job.exact else inside)
 
-    number: Expr = minimum(as_expr(total) - first, const(count))
-    if is_const(total) and (int(total) < count or int(total) % count == 0):
-        number = const(min(int(total), count))
-    body = Let(first, group.var * count, switch_rows(number, count, job.vectors, make))
+    body = _side_by_side(total, first, count, lambda number: switch_rows(number, count, job.vectors, make))
+    body = Let(first, group.var * count, body)
     return parallel((*roles.outer, group), body, job.machine)
 
 
-def _pack_panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
+def _side_by_side(total: DimLike, first: Var, count: int, make: Callable[[Expr], Stmt]) -> Stmt:
+    """``count`` panels from ``first``, fewer in the last group."""
+    if not is_const(total):
+        return make(minimum(as_expr(total) - first, const(count)))
+    rest = int(total) % count
+    if int(total) < count or rest == 0:
+        return make(const(min(int(total), count)))
+    return If(first + count <= as_expr(total), make(const(count)), make(const(rest)))
+
+
+def _pack_panel(job: Job, panel: Var, rows: Rows) -> Stmt:
     """Copy one panel of the vector factor to the stack, lanes contiguous, then run the tiles on it."""
     roles, width, j = job.roles, job.width, Var("j")
     lane = roles.lane
@@ -345,5 +386,5 @@ def _pack_panel(job: Job, panel: Var, start: Expr, count: Expr) -> Stmt:
     def inside(_: Expr, lane_index: Expr) -> Expr:
         return panel * width + lane_index < job.columns
 
-    tiles = _rows(replace(job, roles=packed), panel, start, count, None if job.exact else inside)
+    tiles = _rows(replace(job, roles=packed), panel, rows, None if job.exact else inside)
     return Alloc(store, seq(copied, tiles))
