@@ -97,8 +97,15 @@ def col2im(n: Node) -> Result:
     return n.emit("col2im", n.input(0), kernel=kernel, image_shape=image, **geometry)
 
 
+def known_parts(n: Node) -> None:
+    """Whether a signal is real or complex (its last extent, 1 or 2) must be known."""
+    if not n.rank() or not isinstance(n.type().shape[-1], int):
+        n.unsupported("whether the signal is real or complex is known only at run time")
+
+
 def dft(n: Node) -> Result:
     """Fourier transform along one axis: an attribute until opset 19, an input after."""
+    known_parts(n)
     axis = n.attr("axis", 1)
     if n.opset >= 20:
         axis = int(n.constant(2, "axis").reshape(-1)[0]) if n.given(2) else -2
@@ -109,6 +116,7 @@ def dft(n: Node) -> Result:
 
 def stft(n: Node) -> Result:
     """Fourier transforms of the frames of a signal."""
+    known_parts(n)
     (step,) = n.dims(1, low=1, names="step", count=1)
     length: DimLike = n.dims(3, low=1, names="frame", count=1)[0] if n.given(3) else 0
     attrs = {"frame_step": step, "frame_length": length, "onesided": bool(n.attr("onesided", 1))}

@@ -68,7 +68,7 @@ def _body(schema: Any, proto: NodeProto, types: Sequence[TensorType | None], ops
         return None
     protos = [_type_proto(t).SerializeToString() for t in types]
     text = schema.get_context_dependent_function_with_opset_version(max(versions), proto.SerializeToString(), protos)
-    return FunctionProto.FromString(text)
+    return FunctionProto.FromString(text) if text else None  # empty: not defined for these types
 
 
 def _type_proto(t: TensorType | None) -> TypeProto:
