@@ -21,7 +21,7 @@ from relaxir.ir.types import TensorType
 from relaxir.support.errors import InferError, LoadError, RelaxirError, UnsupportedError
 from relaxir.sym import Dim, DimLike, SymError, dim, fresh
 
-MAX_SHOWN = 40
+MAX_SHOWN = 1000
 """Problems listed in one report; the rest is counted."""
 SUPPORTED_OPSETS = range(7, 30)
 

@@ -217,7 +217,8 @@ class Node:
 
     def declared_rank(self, output: int = 0) -> int | None:
         """Rank that the model states for an output, if it does."""
-        return self.host.ranks.get(self.proto.output[output])
+        names = self.proto.output
+        return self.host.ranks.get(names[output]) if output < len(names) else None
 
     @property
     def facts(self) -> Facts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +32,8 @@ ELEMENT_TYPES: Final[Mapping[int, str]] = MappingProxyType(
         TensorProto.BOOL: "bool",
     }
 )
+MOST_ELEMENTS: Final = 2**48
+"""Elements of a stored tensor beyond which its shape is taken for damaged."""
 TYPED_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     {"float32": "float_data", "float64": "double_data", "int64": "int64_data", "uint32": "uint64_data", "uint64": "uint64_data"}
 )
@@ -69,9 +72,9 @@ class TensorReader:
         shape = tuple(tensor.dims)
         if any(d < 0 for d in shape):
             raise LoadError(f"{what} has a negative dimension: {list(shape)}")
-        count = 1
-        for d in shape:
-            count *= d
+        if math.prod(max(d, 1) for d in shape) > MOST_ELEMENTS:
+            raise LoadError(f"{what} has an absurd shape: {list(shape)}")
+        count = math.prod(shape)
         row = info(dtype)
         expected = count * row.bytes
         if tensor.HasField("segment"):
