@@ -67,7 +67,7 @@ def values(draw: st.DrawFn, depth: int = 3) -> Expr:
         return const(draw(st.sampled_from([0.5, -2.0, 3.0])), "float32")
     left, right = draw(values(depth - 1)), draw(values(depth - 1))
     if kind == 4:
-        guard = binary(BinOp.LT, J + draw(st.integers(-2, 2)), Size(m) - 2)
+        guard = binary(BinOp.LT, J + draw(st.integers(-1, 2)), Size(m) - 2)
         return Select(binary(BinOp.AND, guard, as_expr(J) >= 1), X[I, J + 1] - X[I, J - 1], left)
     if kind == 5:
         return Select(left > right, right, left)
