@@ -11,24 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from relaxir.backends.llvm.build import BuildOptions, build
+from relaxir.backends.llvm.build import BuildOptions, build, library_symbols
 from relaxir.backends.llvm.cache import ObjectCache
 from relaxir.backends.llvm.emit_sites import ERROR_CODES, SiteTable, code_number
 from relaxir.backends.llvm.header import FunctionInfo, TensorInfo
+from relaxir.backends.llvm.host_emit import import_symbol
 from relaxir.backends.llvm.library import Library, LoadedLibrary
-
 from relaxir.backends.llvm.target import Target
 from relaxir.cost import TargetInfo
-from relaxir.ir.expr import Array, Function
+from relaxir.ir.expr import Array, CallDPS, Check, Function
 from relaxir.ir.module import IRModule
+from relaxir.ir.rewrite import all_bindings
 from relaxir.ops import TABLE
 from relaxir.passes import Instrument, Pass, PassContext
 from relaxir.pipelines import DEFAULT
+from relaxir.runtime.callbacks import Imports
+from relaxir.runtime.callbacks import Library as ForeignLibrary
 from relaxir.runtime.executable import Executable
 from relaxir.runtime.interp import evaluate as interpret
 from relaxir.runtime.memory import Memory, frame_formulas
 from relaxir.runtime.signature import Signature, from_json, signature_of, to_json
-from relaxir.support.errors import LoadError, TargetError
+from relaxir.support.errors import LoadError, TargetError, VerifyError
 from relaxir.support.optional import load as load_optional
 from relaxir.sym import DimLike, to_text
 from relaxir.text import parse as parse_text
@@ -97,7 +100,7 @@ def available_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def compile(  # noqa: A001  # the public name of DESIGN section 3
+def compile(  # the public name of DESIGN section 3
     module: IRModule,
     target: str | Target = "native",
     threads: int | None = None,
@@ -107,6 +110,7 @@ def compile(  # noqa: A001  # the public name of DESIGN section 3
     jobs: int | None = None,
     instruments: tuple[Instrument, ...] = (),
     progress: Callable[[int, int], None] | None = None,
+    libraries: Mapping[str, ForeignLibrary] | None = None,
 ) -> Executable:
     """Compile a module to native code, once for all shapes.
 
@@ -120,6 +124,8 @@ def compile(  # noqa: A001  # the public name of DESIGN section 3
         jobs: compile processes; None: one per processor.
         instruments: observers of the passes.
         progress: called with (done, total) as objects are finished.
+        libraries: where `call_dps_packed` finds its functions: by symbol a Python callable, a ctypes.CDLL or a path;
+            symbols not given are looked up in the process. Callables given to `call_dps_packed` itself are known.
 
     Raises:
         TargetError: an unknown target.
@@ -131,7 +137,8 @@ def compile(  # noqa: A001  # the public name of DESIGN section 3
     planned = (pipeline or DEFAULT).run(module, ctx)
     options = BuildOptions(machine, jobs or available_threads(), object_cache(cache), progress)
     library = build(planned, options, lambda sites: metadata(signatures, machine, sites, planned))
-    return executable(library, signatures, planned, threads)
+    imports = Imports(library_symbols(planned), {**callables_of(module), **(libraries or {})})
+    return executable(library, signatures, planned, threads, imports)
 
 
 def is_entry(func: Function) -> bool:
@@ -159,14 +166,33 @@ def metadata(signatures: tuple[Signature, ...], target: Target, sites: SiteTable
     return to_json(signatures, extra)
 
 
-def executable(library: Library, signatures: tuple[Signature, ...], planned: IRModule, threads: int | None) -> Executable:
+def callables_of(module: IRModule) -> dict[str, ForeignLibrary]:
+    """Python callables that the module's functions call, by symbol."""
+    found: dict[str, ForeignLibrary] = {}
+    for func in module.graph_functions().values():
+        for b in all_bindings(func.body):
+            if not isinstance(b, Check) and isinstance(b.value, CallDPS) and callable(b.value.target):
+                if found.setdefault(b.value.symbol, b.value.target) is not b.value.target:
+                    raise VerifyError(f"two library functions are called `{b.value.symbol}`", code="verify-name")
+    return found
+
+
+def executable(
+    library: Library, signatures: tuple[Signature, ...], planned: IRModule, threads: int | None, imports: Imports
+) -> Executable:
     """Load compiled code and give it a face."""
     codes = {code_number(c): c for c in ERROR_CODES}
 
     def export(path: Path) -> int:
         return library.export(path, [function_info(s) for s in signatures])
 
-    exe = Executable(library.load, signatures, codes, export, frame_formulas(planned), {"target": library.target.name})
+    def load() -> LoadedLibrary:
+        loaded = library.load()
+        imports.resolve(loaded.cdll, import_symbol)
+        return loaded
+
+    details = {"target": library.target.name}
+    exe = Executable(load, signatures, codes, export, frame_formulas(planned), details, imports)
     if threads is not None:
         exe.set_threads(threads)
     if library.target.name == "native":
@@ -195,7 +221,9 @@ def load(path: str | Path) -> Executable:
     try:
         library = LoadedLibrary(ctypes.CDLL(str(file.resolve())), None)
     except (OSError, AttributeError) as error:
-        raise LoadError(f"`{file}` is not a relaxir library for this machine: {error}", code="load-malformed") from error
+        raise LoadError(
+            f"`{file}` is not a relaxir library for this machine: {error}", code="load-malformed"
+        ) from error
     try:
         signatures, data = from_json(library.cdll.rx_metadata().decode())
     except (ValueError, KeyError, json.JSONDecodeError) as error:
@@ -210,5 +238,3 @@ def memory(exe: Executable, function: str = "main") -> Memory:
     """Peak frame memory of a function as a formula in its symbols: print it, or call it with sizes."""
     name = function if function in exe.memory_formulas else next(iter(exe.memory_formulas), "")
     return Memory(name, exe.memory_formulas.get(name, 0))
-
-

@@ -77,11 +77,11 @@ def agree(case: Case, got: Any) -> None:
         cases.close(g, w, t, case.example)
 
 
-def dynamic(run: Run, found: list[Case]) -> None:
+def dynamic(run: Run, found: list[Case], checked: bool = True) -> None:
     for case in found:
         if case.holds:
             agree(case, run(case.name, case.arrays))
-        else:
+        elif checked:
             with pytest.raises((RuntimeShapeError, ArgumentError)):
                 run(case.name, case.arrays)
 
@@ -109,7 +109,7 @@ def test_builds_agree(op: Op[Any], build: str, cache: Path) -> None:
     module = module_of(tuple({c.name: c for c in found}.values()))
     module = module_of(exact, folded=True, base=module_of(exact, static=True, base=module))
     run = BUILDS[build](module, cache)
-    dynamic(run, found)
+    dynamic(run, found, checked=build != "interpreted")  # checks are inserted by the pipeline
     for k, case in enumerate(exact):
         agree(case, run(case.function(k, True, False), case.arrays))
         agree(case, run(case.function(k, False, True), ()))

@@ -13,12 +13,15 @@ from relaxir.backends.llvm.call_ir import HostFunction
 from relaxir.backends.llvm.compile import CompileOptions
 from relaxir.backends.llvm.emit import emit_module
 from relaxir.backends.llvm.emit_sites import SiteTable
+from relaxir.backends.llvm.host_emit import import_symbol
+from relaxir.backends.llvm.host_query import query_program
 from relaxir.backends.llvm.library import Library
 from relaxir.backends.llvm.memory import HugeMemory
 from relaxir.backends.llvm.target import Target
 from relaxir.ir.expr import Constant
 from relaxir.ir.module import IRModule
-from relaxir.tir import PrimFunc
+from relaxir.tir import CallLibrary, PrimFunc
+from relaxir.tir.visit import walk
 
 ALIGNMENT = 64  # of each constant: one cache line
 
@@ -70,6 +73,16 @@ def groups(kernels: Mapping[str, PrimFunc], size: int) -> list[dict[str, PrimFun
     return [{n: kernels[n] for n in names[i : i + size]} for i in range(0, len(names), size)]
 
 
+def library_symbols(module: IRModule) -> dict[str, int]:
+    """Foreign functions that host programs call, with the number of their tensors."""
+    found: dict[str, int] = {}
+    for func in module.prim_funcs().values():
+        for s in walk(func.body) if func.is_host else ():
+            if isinstance(s, CallLibrary):
+                found[s.symbol] = len(s.args)
+    return dict(sorted(found.items()))
+
+
 def build(module: IRModule, options: BuildOptions, metadata: Callable[[SiteTable], str]) -> Library:
     """Generate code for a module whose functions are all tensor programs.
 
@@ -90,13 +103,17 @@ def build(module: IRModule, options: BuildOptions, metadata: Callable[[SiteTable
     texts = [emit_module(g, options.target, sites) for g in groups(kernels, options.group)]
     texts.append(emit_module(hosts, options.target, sites, constants=offsets, kernels=kernels))
     entries = tuple(hosts)
-    functions = [HostFunction(n, len(hosts[n].inputs), hosts[n].outputs) for n in entries]
+    functions = [
+        HostFunction(n, len(hosts[n].inputs), hosts[n].outputs, query=query_program(hosts[n]) is not None)
+        for n in entries
+    ]
     return Library.from_texts(
         texts,
         options.target,
         functions=functions,
         sites=sites.sites,
         metadata_json=metadata(sites),
+        extra_exports=tuple(import_symbol(s) for s in library_symbols(module)),
         weights=fill_weights(constants, offsets, size),
         jobs=options.jobs,
         cache=options.cache,
