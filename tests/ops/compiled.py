@@ -59,7 +59,7 @@ class Build:
     def module(self, found: Found) -> IRModule:
         """All the functions."""
         one_each = found if self.static or self.folded else tuple({c.name: c for c in found}.values())
-        return module_of(one_each, self.static, self.folded)
+        return module_of(one_each, static=self.static, folded=self.folded)
 
     def compile(self, found: Found, target: str = "native") -> Executable:
         """Native code for all the functions."""
@@ -67,7 +67,7 @@ class Build:
 
     def run(self, exe: Executable, case: Case, k: int) -> None:
         """Run one case and compare with the reference."""
-        function = exe[f"{case.name}_{k}" if self.static or self.folded else case.name]
+        function = exe[case.function(k, self.static, self.folded)]
         arrays = () if self.folded else case.arrays
         if not case.holds:
             raises(RuntimeShapeError, function, arrays)
