@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from relaxir.ir import BlockBuilder, IRModule, TensorType, Var, const
+from relaxir.ir import BlockBuilder, IRModule, ShapeType, TensorType, Type, Var, const
+from relaxir.ir.types import free_dims_of_type
 from relaxir.ops import op
+from relaxir.support.dtypes import info
 from relaxir.sym import Dim, DimLike, dim, evaluate, product
 
 Draw = Callable[..., object]
@@ -17,7 +19,7 @@ Draw = Callable[..., object]
 SYMBOLS = (dim("n"), dim("m"), dim("k", min=1))
 FIXED = (1, 2, 3, 5, 8, 16, 17, 40)
 SIZES = (0, 1, 2, 3, 7, 16, 33)
-MAPS = ("tanh", "sigmoid", "relu", "negative", "abs", "silu", "gelu", "erf", "softsign", "square", "cos")
+MAPS = ("tanh", "sigmoid", "relu", "negative", "abs", "silu", "gelu", "erf", "softsign", "mish", "cos")
 JOINS = ("add", "subtract", "multiply", "maximum", "minimum")
 FOLDS = ("sum", "max", "mean", "min")
 MOST = 40_000
@@ -30,12 +32,29 @@ class Program:
 
     module: IRModule
 
-    def inputs(self, env: Mapping[str, int], seed: int = 0) -> tuple[np.ndarray, ...]:
-        """Operands for an assignment of sizes."""
-        rng = np.random.default_rng(seed)
-        params = self.module.graph_functions()["main"].params
-        shapes = [tuple(evaluate(d, env) for d in p.type.shape) for p in params]  # type: ignore[union-attr]
-        return tuple(rng.uniform(-2, 2, s).astype(np.float32) for s in shapes)
+    @property
+    def types(self) -> tuple[Type, ...]:
+        """Types of the operands."""
+        return tuple(p.type for p in self.module.graph_functions()["main"].params)
+
+    @property
+    def symbols(self) -> tuple[Dim, ...]:
+        """Symbols of the operands."""
+        return tuple(dict.fromkeys(d for t in self.types for d in free_dims_of_type(t)))
+
+    def inputs(self, env: Mapping[str, int], whole: bool = False) -> tuple[np.ndarray, ...]:
+        """Operands for an assignment of sizes: random floats, or whole numbers."""
+        rng = np.random.default_rng(0)
+        found = []
+        for t in self.types:
+            if isinstance(t, ShapeType):
+                found.append(np.array([evaluate(d, env) for d in t.dims], np.int64))
+                continue
+            assert isinstance(t, TensorType)
+            shape = tuple(evaluate(d, env) for d in t.shape)
+            values = rng.integers(-2, 3, shape) if whole else rng.uniform(-2, 2, shape)
+            found.append(np.asarray(values).astype(info(t.dtype).numpy))
+        return tuple(found)
 
 
 def large(shape: tuple[DimLike, ...]) -> bool:
