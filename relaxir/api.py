@@ -16,7 +16,6 @@ from relaxir.backends.llvm.cache import ObjectCache
 from relaxir.backends.llvm.emit_sites import ERROR_CODES, SiteTable, code_number
 from relaxir.backends.llvm.header import FunctionInfo, TensorInfo
 from relaxir.backends.llvm.library import Library, LoadedLibrary
-
 from relaxir.backends.llvm.target import Target
 from relaxir.cost import TargetInfo
 from relaxir.ir.expr import Array, Function
@@ -97,7 +96,7 @@ def available_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def compile(  # noqa: A001  # the public name of DESIGN section 3
+def compile(  # the public name of DESIGN section 3
     module: IRModule,
     target: str | Target = "native",
     threads: int | None = None,
@@ -112,8 +111,8 @@ def compile(  # noqa: A001  # the public name of DESIGN section 3
 
     Args:
         module: what to compile; every graph function becomes callable.
-        target: ``native``, ``x86-64-v2/v3/v4``, ``aarch64`` or an LLVM triple. Code for another machine can be exported,
-            not run.
+        target: ``native``, ``x86-64-v2/v3/v4``, ``aarch64`` or an LLVM triple. Code for another machine can
+            be exported, not run.
         threads: most threads a call uses; None: as many as the process may use (or RELAXIR_NUM_THREADS).
         pipeline: passes instead of the default ones; must end in planned host programs.
         cache: keep compiled objects on disk (True: the user's cache folder, a path: there, False: nowhere).
@@ -159,7 +158,9 @@ def metadata(signatures: tuple[Signature, ...], target: Target, sites: SiteTable
     return to_json(signatures, extra)
 
 
-def executable(library: Library, signatures: tuple[Signature, ...], planned: IRModule, threads: int | None) -> Executable:
+def executable(
+    library: Library, signatures: tuple[Signature, ...], planned: IRModule, threads: int | None
+) -> Executable:
     """Load compiled code and give it a face."""
     codes = {code_number(c): c for c in ERROR_CODES}
 
@@ -195,7 +196,9 @@ def load(path: str | Path) -> Executable:
     try:
         library = LoadedLibrary(ctypes.CDLL(str(file.resolve())), None)
     except (OSError, AttributeError) as error:
-        raise LoadError(f"`{file}` is not a relaxir library for this machine: {error}", code="load-malformed") from error
+        raise LoadError(
+            f"`{file}` is not a relaxir library for this machine: {error}", code="load-malformed"
+        ) from error
     try:
         signatures, data = from_json(library.cdll.rx_metadata().decode())
     except (ValueError, KeyError, json.JSONDecodeError) as error:
@@ -210,5 +213,3 @@ def memory(exe: Executable, function: str = "main") -> Memory:
     """Peak frame memory of a function as a formula in its symbols: print it, or call it with sizes."""
     name = function if function in exe.memory_formulas else next(iter(exe.memory_formulas), "")
     return Memory(name, exe.memory_formulas.get(name, 0))
-
-

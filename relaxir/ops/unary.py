@@ -211,4 +211,4 @@ UNARY: Final = (
     Reciprocal(),
     Erf(),
 )
-__all__ = ["FLOATS", "UNARY", "Unary", "erf"]
+__all__ = ("FLOATS", "UNARY", "Unary", "erf")

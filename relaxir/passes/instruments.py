@@ -28,7 +28,9 @@ class VerifyEach:
         """Verify the result."""
         errors = verify_module(module)
         if errors:
-            raise InternalError(f"pass `{name}` returned ill-formed IR: {errors[0].message}", notes=[e.message for e in errors[1:6]])
+            raise InternalError(
+                f"pass `{name}` returned ill-formed IR: {errors[0].message}", notes=[e.message for e in errors[1:6]]
+            )
 
 
 class Timing:
@@ -138,4 +140,8 @@ def agrees(got: Array, want: Array, rtol: float, atol: float) -> bool:
         return bool(np.array_equal(got, want))
     scale = float(np.abs(want[np.isfinite(want)]).max(initial=0.0)) if want.size else 0.0
     with np.errstate(invalid="ignore"):
-        return bool(np.allclose(got.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=atol * max(scale, 1e-2), equal_nan=True))
+        return bool(
+            np.allclose(
+                got.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=atol * max(scale, 1e-2), equal_nan=True
+            )
+        )

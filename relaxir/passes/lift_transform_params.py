@@ -98,7 +98,9 @@ class LiftTransformParams(Pass):
                 calls.setdefault(call.callee, []).append(call)
         packed: dict[str, _Packed] = {}
         for name, uses in calls.items():
-            always = frozenset(i for i, _ in enumerate(uses[0].args) if all(isinstance(u.args[i], Constant) for u in uses))
+            always = frozenset(
+                i for i, _ in enumerate(uses[0].args) if all(isinstance(u.args[i], Constant) for u in uses)
+            )
             found = pack_program(module.prim_funcs()[name], always) if always else None
             if found is not None:
                 packed[name] = found

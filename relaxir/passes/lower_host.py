@@ -205,7 +205,13 @@ class _Lowering:
         for actual, wanted in zip(type_dims(b.value.type), type_dims(b.var.type), strict=True):
             if isinstance(wanted, Dim) and wanted in b.defines and wanted not in self.bound:
                 yield BindDim(wanted, as_expr(actual))
-                yield Assert(as_expr(wanted) >= wanted.min, "runtime-shape", f"{wanted.name} is {{}}, but must be at least {wanted.min}", (as_expr(wanted),), b.span)
+                yield Assert(
+                    as_expr(wanted) >= wanted.min,
+                    "runtime-shape",
+                    f"{wanted.name} is {{}}, but must be at least {wanted.min}",
+                    (as_expr(wanted),),
+                    b.span,
+                )
                 self.bound.add(wanted)
         stmts: list[Stmt] = []
         source = self.flat(b.value, stmts)

@@ -186,9 +186,7 @@ class Executable:
         self._exporter = exporter
         self.memory_formulas = dict(memory or {})
         self.details = dict(details or {})
-        self._functions = {
-            s.name: CompiledFunction(s, i, self) for i, s in enumerate(signatures)
-        }
+        self._functions = {s.name: CompiledFunction(s, i, self) for i, s in enumerate(signatures)}
 
     @property
     def context(self) -> _Context:

@@ -146,7 +146,7 @@ def test_concurrent_calls(mlp) -> None:
 
 
 def test_library_round_trip(mlp, tmp_path: Path) -> None:
-    module, exe = mlp
+    _, exe = mlp
     path = exe.export(tmp_path / "model.so")
     assert path.with_suffix(".h").is_file()
     moved = tmp_path / "elsewhere" / "renamed.so"
@@ -166,7 +166,9 @@ def test_exports_are_identical_bytes(tmp_path: Path) -> None:
     for seed, file in enumerate(files):
         file.parent.mkdir()
         code = script.format(str(file))
-        subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONHASHSEED": str(seed), "PATH": "", "PYTHONPATH": "."})
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, env={"PYTHONHASHSEED": str(seed), "PATH": "", "PYTHONPATH": "."}
+        )
     assert files[0].read_bytes() == files[1].read_bytes()
 
 

@@ -65,7 +65,7 @@ def fill_weights(constants: Sequence[Constant], offsets: Sequence[int], size: in
 
 
 def groups(kernels: Mapping[str, PrimFunc], size: int) -> list[dict[str, PrimFunc]]:
-    """Kernels in the order of their names, ``size`` to a module: texts do not depend on the order of the passes' tables."""
+    """Kernels in the order of their names, ``size`` to a module: texts do not depend on the passes' order."""
     names = sorted(kernels)
     return [{n: kernels[n] for n in names[i : i + size]} for i in range(0, len(names), size)]
 
