@@ -11,23 +11,29 @@ from typing import Any
 
 import numpy as np
 
-from relaxir.backends.llvm.build import BuildOptions, build
+from relaxir.backends.llvm.build import BuildOptions, build, library_symbols
 from relaxir.backends.llvm.cache import ObjectCache
 from relaxir.backends.llvm.emit_sites import ERROR_CODES, SiteTable, code_number
 from relaxir.backends.llvm.header import FunctionInfo, TensorInfo
+from relaxir.backends.llvm.host_emit import import_symbol
 from relaxir.backends.llvm.library import Library, LoadedLibrary
 from relaxir.backends.llvm.target import Target
 from relaxir.cost import TargetInfo
-from relaxir.ir.expr import Array, Function
+from relaxir.ir.expr import Array, CallDPS, Check, Function
 from relaxir.ir.module import IRModule
+from relaxir.ir.rewrite import all_bindings
 from relaxir.ops import TABLE
 from relaxir.passes import Instrument, Pass, PassContext
+from relaxir.passes.instruments import Timing
 from relaxir.pipelines import DEFAULT
+from relaxir.runtime.callbacks import Imports
+from relaxir.runtime.callbacks import Library as ForeignLibrary
 from relaxir.runtime.executable import Executable
 from relaxir.runtime.interp import evaluate as interpret
 from relaxir.runtime.memory import Memory, frame_formulas
 from relaxir.runtime.signature import Signature, from_json, signature_of, to_json
-from relaxir.support.errors import LoadError, TargetError
+from relaxir.support.clock import Clock
+from relaxir.support.errors import LoadError, TargetError, VerifyError
 from relaxir.support.optional import load as load_optional
 from relaxir.sym import DimLike, to_text
 from relaxir.text import parse as parse_text
@@ -106,31 +112,38 @@ def compile(  # the public name of DESIGN section 3
     jobs: int | None = None,
     instruments: tuple[Instrument, ...] = (),
     progress: Callable[[int, int], None] | None = None,
+    libraries: Mapping[str, ForeignLibrary] | None = None,
 ) -> Executable:
     """Compile a module to native code, once for all shapes.
 
     Args:
         module: what to compile; every graph function becomes callable.
-        target: ``native``, ``x86-64-v2/v3/v4``, ``aarch64`` or an LLVM triple. Code for another machine can
-            be exported, not run.
+        target: ``native``, ``x86-64-v2/v3/v4``, ``aarch64`` or an LLVM triple. Code for another machine can be exported,
+            not run.
         threads: most threads a call uses; None: as many as the process may use (or RELAXIR_NUM_THREADS).
         pipeline: passes instead of the default ones; must end in planned host programs.
         cache: keep compiled objects on disk (True: the user's cache folder, a path: there, False: nowhere).
         jobs: compile processes; None: one per processor.
         instruments: observers of the passes.
         progress: called with (done, total) as objects are finished.
+        libraries: where `call_dps_packed` finds its functions: by symbol a Python callable, a ctypes.CDLL or a path;
+            symbols not given are looked up in the process. Callables given to `call_dps_packed` itself are known.
+
+    The result's ``details["seconds"]`` says how long each pass and each step of code generation took.
 
     Raises:
         TargetError: an unknown target.
         UnsupportedError: an operator or type without code generation.
     """
     machine = make_target(target)
-    ctx = PassContext(target=target_info(machine, threads), instruments=instruments)
+    clock = Clock()
+    ctx = PassContext(target=target_info(machine, threads), instruments=(Timing(clock), *instruments))
     signatures = tuple(signature_of(n, f) for n, f in module.graph_functions().items() if is_entry(f))
     planned = (pipeline or DEFAULT).run(module, ctx)
-    options = BuildOptions(machine, jobs or available_threads(), object_cache(cache), progress)
+    options = BuildOptions(machine, jobs or available_threads(), object_cache(cache), progress, clock=clock)
     library = build(planned, options, lambda sites: metadata(signatures, machine, sites, planned))
-    return executable(library, signatures, planned, threads)
+    imports = Imports(library_symbols(planned), {**callables_of(module), **(libraries or {})})
+    return executable(library, signatures, planned, threads, imports, clock)
 
 
 def is_entry(func: Function) -> bool:
@@ -158,8 +171,24 @@ def metadata(signatures: tuple[Signature, ...], target: Target, sites: SiteTable
     return to_json(signatures, extra)
 
 
+def callables_of(module: IRModule) -> dict[str, ForeignLibrary]:
+    """Python callables that the module's functions call, by symbol."""
+    found: dict[str, ForeignLibrary] = {}
+    for func in module.graph_functions().values():
+        for b in all_bindings(func.body):
+            if not isinstance(b, Check) and isinstance(b.value, CallDPS) and callable(b.value.target):
+                if found.setdefault(b.value.symbol, b.value.target) is not b.value.target:
+                    raise VerifyError(f"two library functions are called `{b.value.symbol}`", code="verify-name")
+    return found
+
+
 def executable(
-    library: Library, signatures: tuple[Signature, ...], planned: IRModule, threads: int | None
+    library: Library,
+    signatures: tuple[Signature, ...],
+    planned: IRModule,
+    threads: int | None,
+    imports: Imports,
+    clock: Clock,
 ) -> Executable:
     """Load compiled code and give it a face."""
     codes = {code_number(c): c for c in ERROR_CODES}
@@ -167,11 +196,20 @@ def executable(
     def export(path: Path) -> int:
         return library.export(path, [function_info(s) for s in signatures])
 
-    exe = Executable(library.load, signatures, codes, export, frame_formulas(planned), {"target": library.target.name})
+    def load() -> LoadedLibrary:
+        loaded = library.load()
+        imports.resolve(loaded.cdll, import_symbol)
+        return loaded
+
+    details = {"target": library.target.name, "seconds": clock.seconds}
+    exe = Executable(load, signatures, codes, export, frame_formulas(planned), details, imports)
     if threads is not None:
         exe.set_threads(threads)
     if library.target.name == "native":
-        exe.context  # noqa: B018  # load now, so that the first call is as fast as any
+        with clock("link"):
+            library.code  # noqa: B018  # computed once and kept
+        with clock("load"):
+            exe.context  # noqa: B018  # load now, so that the first call is as fast as any
     return exe
 
 

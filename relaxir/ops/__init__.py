@@ -20,16 +20,21 @@ from relaxir.ops.detection import DETECTION
 from relaxir.ops.division import DIVISION
 from relaxir.ops.dynamic import DYNAMIC
 from relaxir.ops.einsum import EINSUM
+from relaxir.ops.fourier import FOURIER
 from relaxir.ops.gathering import GATHERING
 from relaxir.ops.global_pool import GLOBAL_POOL
 from relaxir.ops.joining import JOINING
+from relaxir.ops.linalg import LINALG
 from relaxir.ops.matmul import MATMUL
 from relaxir.ops.movement import MOVEMENT
 from relaxir.ops.namespace import OpNamespace
 from relaxir.ops.norm import NORM
+from relaxir.ops.patches import PATCHES
 from relaxir.ops.pooling import POOLING
+from relaxir.ops.rectifier import RECTIFIER
 from relaxir.ops.reduce import REDUCE
 from relaxir.ops.reduce_norm import REDUCE_NORM
+from relaxir.ops.regions import REGIONS
 from relaxir.ops.resize import RESIZE
 from relaxir.ops.rounding import ROUNDING
 from relaxir.ops.sampling import SAMPLING
@@ -57,15 +62,20 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *DIVISION,
     *DYNAMIC,
     *EINSUM,
+    *FOURIER,
     *GATHERING,
     *GLOBAL_POOL,
     *JOINING,
+    *LINALG,
     *MATMUL,
     *MOVEMENT,
     *NORM,
+    *PATCHES,
     *POOLING,
+    *RECTIFIER,
     *REDUCE,
     *REDUCE_NORM,
+    *REGIONS,
     *RESIZE,
     *ROUNDING,
     *SAMPLING,

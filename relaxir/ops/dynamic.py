@@ -31,8 +31,9 @@ def tensor_type(value: GraphExpr) -> TensorType:
 
 
 def fresh_size(ctx: InferCtx, name: str, most: DimLike) -> DimLike:
-    """A fresh size of at most ``most``, as far as a constant bound of it is known."""
-    return ctx.fresh(name, max=ctx.facts.bounds(most)[1])
+    """A fresh size of at most ``most``, as far as a constant bound of it is known; 0 where only that is possible."""
+    high = ctx.facts.bounds(most)[1]
+    return 0 if high == 0 else ctx.fresh(name, max=high)
 
 
 def first_of(bb: BlockBuilder, value: GraphExpr, size: DimLike) -> GraphExpr:
@@ -76,7 +77,7 @@ def is_set(value: Expr) -> Expr:
 
 
 class NonzeroFill(Op["NonzeroFill.Attrs"]):
-    """Indices of the first ``count`` elements that are not 0, ``i64[rank, count]``. TVM: none, ONNX: part of NonZero."""
+    """Indices of the first ``count`` elements that are not 0: ``i64[rank, count]``. TVM: -, ONNX: part of NonZero."""
 
     @dataclass(frozen=True, slots=True)
     class Attrs(BaseAttrs):

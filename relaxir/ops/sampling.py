@@ -52,6 +52,11 @@ class GridSampleAttrs(BaseAttrs):
     """Whether -1 and 1 are the centres of the corner elements, or their outer edges."""
 
 
+def grid_attrs(mode: Any, padding_mode: Any, align_corners: bool) -> GridSampleAttrs:
+    """Attributes from values of a product of choices."""
+    return GridSampleAttrs(mode, padding_mode, align_corners)
+
+
 class GridSample(Op[GridSampleAttrs]):
     """Sample x at places given in -1..1: ``y[n, c, o...] = x[n, c, place(grid[n, o...])]``, interpolated.
 
@@ -69,7 +74,7 @@ class GridSample(Op[GridSampleAttrs]):
             Example(
                 ("f32[n, 2, 3, 4]", "f32[n, h, 2, 2]"),
                 "f32[n, 2, h, 2]",
-                GridSampleAttrs(m, p, a),
+                grid_attrs(m, p, a),
                 sizes={"n": 1},
                 atol=1e-4,
             )
@@ -235,7 +240,7 @@ def _folded(index: Array, d: int, attrs: GridSampleAttrs) -> Array:
         return np.clip(index, 0, max(d - 1, 0))
     last = 2 * d - (2 if attrs.align_corners else 1)
     turn = np.mod(index, max(last, 1) if attrs.align_corners else 2 * d)
-    return np.minimum(turn, last - turn)
+    return np.asarray(np.minimum(turn, last - turn))
 
 
 def _weight_numpy(d: Array, mode: str) -> Array:
@@ -246,8 +251,7 @@ def _weight_numpy(d: Array, mode: str) -> Array:
 
 
 class AffineGrid(Op["AffineGrid.Attrs"]):
-    """Places for `grid_sample` under affine maps: ``y[n, i..., r] = sum over c of theta[n, r, c] * (base(i)...,
-    1)[c]``.
+    """Places for `grid_sample` under affine maps: ``y[n, i...] = theta[n] @ (base(i)..., 1)``.
 
     ``theta`` is (N, k, k + 1), the result (N, *size, k); ``base`` runs over -1..1 along each axis, last axis first:
     element centres, or with ``align_corners`` from the first to the last element (0 for an axis of one element).

@@ -12,6 +12,7 @@ import numpy as np
 from relaxir.ir.expr import Array
 from relaxir.ir.types import FuncType
 from relaxir.runtime.arguments import TensorRecords, as_array, match_names
+from relaxir.runtime.callbacks import Imports
 from relaxir.runtime.signature import Signature, TensorSpec
 from relaxir.support.dtypes import info
 from relaxir.support.errors import (
@@ -177,6 +178,7 @@ class Executable:
         exporter: Callable[[Path], int] | None = None,
         memory: Mapping[str, DimLike] | None = None,
         details: Mapping[str, Any] | None = None,
+        imports: Imports | None = None,
     ) -> None:
         self.signatures = {s.name: s for s in signatures}
         self._codes = codes
@@ -186,6 +188,7 @@ class Executable:
         self._exporter = exporter
         self.memory_formulas = dict(memory or {})
         self.details = dict(details or {})
+        self._imports = imports
         self._functions = {s.name: CompiledFunction(s, i, self) for i, s in enumerate(signatures)}
 
     @property
@@ -241,6 +244,8 @@ class Executable:
 
     def raise_native(self, status: int, text: str) -> NoReturn:
         """Raise the error class of a native status code with the library's own words."""
+        if self._imports is not None and self._imports.raised:
+            raise self._imports.raised.pop()
         code = self._codes.get(status, "")
         owner = next((e for e in ERRORS if code in e.CODES), None)
         if owner is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from relaxir.cost import operations
 from relaxir.schedule.loops import loop, seq
 from relaxir.sym import DimLike, dim, floordiv, is_const, mod
 from relaxir.tir import (
@@ -38,6 +39,7 @@ from relaxir.tir import (
 from relaxir.tir.access import variables_of
 from relaxir.tir.visit import map_expr, map_stmt, reads_of, stores_of, walk, walk_expr
 
+SHORT = 8  # operations of an epilogue that is expanded in every tile
 CHAINS = 8  # independent multiply-adds that hide their latency: 4 cycles on 2 units
 
 At = Callable[[Expr, Expr, Expr], Expr]
@@ -115,7 +117,29 @@ def switch_rows(rows: Expr, most: int, vectors: int, make: Callable[[DimLike, in
     return seq(*cases)
 
 
-def tile(spec: TileSpec, rows: DimLike, sets: int, bound: Callable[[Expr, Expr], Expr] | None) -> Stmt:
+def tiles(
+    spec: TileSpec, rows: Expr, heights: tuple[int, int], vectors: int, bound: Callable[[Expr, Expr], Expr] | None
+) -> Stmt:
+    """Make a tile of a run-time number of rows, whose smallest and largest value is known.
+
+    A long epilogue is written once, behind the cases for each height, and works on sums kept on the stack: expanded in
+    every case it would fill the instruction cache. A short one works on the registers of each case.
+    """
+    least, most = heights
+    if sum(operations(value) for _, value in spec.epilogue.values) <= SHORT:
+        return switch_rows(rows, most, vectors, lambda r, sets: tile(spec, r, sets, bound), least)
+    kept = Buffer("sums", (most, spec.lanes), spec.epilogue.values[0][0].dtype, Scope.STACK)
+    cases = switch_rows(rows, most, vectors, lambda r, sets: tile(spec, r, sets, bound, kept), least)
+    return Alloc(kept, seq(cases, _finish(spec, lambda i, j: kept[i, j], rows, bound, ForKind.SERIAL)))
+
+
+def tile(
+    spec: TileSpec,
+    rows: DimLike,
+    sets: int,
+    bound: Callable[[Expr, Expr], Expr] | None,
+    kept: Buffer | None = None,
+) -> Stmt:
     """Make the statements of one tile.
 
     Args:
@@ -123,7 +147,7 @@ def tile(spec: TileSpec, rows: DimLike, sets: int, bound: Callable[[Expr, Expr],
         rows: number of rows, an int or a symbol bound by a `Switch` around the tile.
         sets: accumulator sets along the reduced axis.
         bound: for a partial tile, which lanes exist, given row and lane; None when all do.
-
+        kept: where to put the sums instead of finishing them here.
     """
     dtype = spec.epilogue.values[0][0].dtype
     many = is_const(spec.reduce[-1].extent) and int(spec.reduce[-1].extent) < spec.unroll
@@ -139,7 +163,12 @@ def tile(spec: TileSpec, rows: DimLike, sets: int, bound: Callable[[Expr, Expr],
         for n in range(1, sets):
             total = total + acc[const(n), i, j]
         merge = loop(i, rows, _lanes(j, spec, Store(acc, (const(0), i, j), total)), ForKind.UNROLL)
-    return Alloc(acc, seq(clear, _reduction(spec, acc, rows, sets), merge, _finish(spec, acc, rows, bound)))
+    if kept is None:
+        last = _finish(spec, lambda i, j: acc[const(0), i, j], rows, bound, ForKind.UNROLL)
+    else:
+        i, j = Var("i"), Var("j")
+        last = loop(i, rows, _lanes(j, spec, Store(kept, (i, j), acc[const(0), i, j])), ForKind.UNROLL)
+    return Alloc(acc, seq(clear, _reduction(spec, acc, rows, sets), merge, last))
 
 
 def _lanes(var: Var, spec: TileSpec, body: Stmt) -> Stmt:
@@ -187,20 +216,27 @@ def _reduction(spec: TileSpec, acc: Buffer, rows: DimLike, sets: int) -> Stmt:
     return body
 
 
-def _finish(spec: TileSpec, acc: Buffer, rows: DimLike, bound: Callable[[Expr, Expr], Expr] | None) -> Stmt:
+def _finish(
+    spec: TileSpec,
+    total: Callable[[Expr, Expr], Expr],
+    rows: DimLike | Expr,
+    bound: Callable[[Expr, Expr], Expr] | None,
+    kind: ForKind,
+) -> Stmt:
+    """Epilogue and stores of a tile's rows; ``total`` gives the sum at a row and lane."""
     i, j = Var("i"), Var("j")
 
     def lanes(guard: Expr | None) -> Stmt:
-        body = finish_element(spec.epilogue, acc[const(0), i, j], lambda e: spec.at(e, i, j), guard)
+        body = finish_element(spec.epilogue, total(i, j), lambda e: spec.at(e, i, j), guard)
         return _hoisted(_lanes(j, spec, body))
 
     whole = lanes(None)
     if bound is None:
-        return loop(i, rows, whole, ForKind.UNROLL)
+        return loop(i, rows, whole, kind)
     part, last = lanes(bound(i, j)), const(spec.lanes - 1)
     if spec.shared:  # all rows end at the same lane
-        return If(bound(const(0), last), loop(i, rows, whole, ForKind.UNROLL), loop(i, rows, part, ForKind.UNROLL))
-    return loop(i, rows, If(bound(i, last), whole, part), ForKind.UNROLL)
+        return If(bound(const(0), last), loop(i, rows, whole, kind), loop(i, rows, part, kind))
+    return loop(i, rows, If(bound(i, last), whole, part), kind)
 
 
 def finish_element(epilogue: Epilogue, total: Expr, at: Callable[[Expr], Expr], guard: Expr | None = None) -> Stmt:

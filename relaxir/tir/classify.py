@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass
 
 from relaxir.tir.access import affine, is_identity, loads_of, stride, variables_of
-from relaxir.tir.expr import Bcast, Binary, BinOp, Cast, Expr, Load, Select, Var
+from relaxir.tir.expr import COMPARISONS, Bcast, Binary, BinOp, Cast, Expr, Load, Select, Var
 from relaxir.tir.func import PrimFunc
 from relaxir.tir.stmt import Alloc, AxisKind, Block, Combine, Seq, Stmt, Store
 from relaxir.tir.visit import walk_expr
@@ -72,11 +72,20 @@ def factors(value: Expr) -> tuple[Expr, Expr] | None:
         inner = factors(value.then)
         if inner is None or loads_of(value.other) or loads_of(value.cond):
             return None
-        zero = value.other
-        return Select(value.cond, inner[0], zero), inner[1]
+        left, right = inner
+        # a window of a product of two windows (a sum of squares): the guard keeps both sides' loads in range
+        if {i for load in loads_of(right) for i in load.indices} & compared(value.cond):
+            right = Select(value.cond, right, value.other)
+        return Select(value.cond, left, value.other), right
     if isinstance(value, Binary) and value.op is BinOp.MUL and loads_of(value.a) and loads_of(value.b):
         return value.a, value.b
     return None
+
+
+def compared(cond: Expr) -> set[Expr]:
+    """Operands of the comparisons in a condition."""
+    found = (e for e in walk_expr(cond) if isinstance(e, Binary) and e.op in COMPARISONS)
+    return {side for e in found for side in (e.a, e.b)}
 
 
 def match_contraction(block: Block) -> Contraction | None:

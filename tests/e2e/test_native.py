@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import relaxir as rx
+from relaxir.runtime.arguments import TensorRecords
 from relaxir.support.errors import ArgumentError, LoadError, RuntimeShapeError, TargetError
 from tests.e2e import models
 
@@ -184,3 +185,25 @@ def test_bad_targets_and_places(mlp, tmp_path: Path) -> None:
     broken.write_bytes(b"not an ELF file")
     with pytest.raises(LoadError, match="not a relaxir library"):
         rx.load(broken)
+
+
+def query(exe, *arrays: np.ndarray) -> tuple[int, list[tuple[int, ...]], int]:
+    """What ``rx_query`` says of a call: status, shapes, frame bytes."""
+    signature = exe.signatures["main"]
+    inputs, outputs = TensorRecords(signature.inputs), TensorRecords(signature.outputs)
+    for i, a in enumerate(arrays):
+        inputs.set(i, a)
+    size = np.zeros(1, np.int64)
+    context = exe.context
+    status = context.library.cdll.rx_query(
+        context.address, 0, inputs.address, len(arrays), outputs.address, len(signature.outputs), size.ctypes.data
+    )
+    return status, [outputs.shape(i, s.type.rank) for i, s in enumerate(signature.outputs)], int(size[0])
+
+
+def test_shapes_and_memory_can_be_asked_for() -> None:
+    exe = rx.compile(models.softmax_rows())
+    status, shapes, size = query(exe, floats(5, 7))
+    assert (status, shapes) == (0, [(5, 7), (5,)])
+    assert size == rx.memory(exe)(n=5, k=7)
+    assert query(rx.compile(models.positive()), floats(4))[0] == 3  # the size depends on data

@@ -46,6 +46,10 @@ class Case:
     holds: bool
     """Whether the run-time checks of inference hold."""
 
+    def function(self, number: int, static: bool, folded: bool) -> str:
+        """Name of its function in `module_of`: the dynamic one serves all cases of the example."""
+        return f"{self.name}_{'folded' if folded else 'static'}_{number}" if static or folded else self.name
+
     def expected(self) -> tuple[Type, Any]:
         """Result type for these sizes (symbols that depend on data stay), and what the reference gives."""
         types, attrs = fixed_types(self.types, self.env), cases.fixed(self.attrs, dict(self.env))
@@ -84,9 +88,11 @@ def cases_of(op: Op[Any], limit: int = 99) -> Iterator[Case]:
             yield Case(f"e{i}", op, example, types, example.attrs, env, arrays, cases.holds(ctx, env))
 
 
-def module_of(found: Sequence[Case], static: bool = False, folded: bool = False) -> IRModule:
+def module_of(
+    found: Sequence[Case], static: bool = False, folded: bool = False, base: IRModule | None = None
+) -> IRModule:
     """One function a case: with symbols, with the case's sizes in their place, or with its operands as constants too."""
-    bb = BlockBuilder()
+    bb = BlockBuilder(base)
     for k, case in enumerate(found):
         types = fixed_types(case.types, case.env) if static or folded else case.types
         attrs = cases.fixed(case.attrs, dict(case.env)) if static or folded else case.attrs
@@ -103,7 +109,7 @@ def module_of(found: Sequence[Case], static: bool = False, folded: bool = False)
         )
         rest = iter(values)
         args = tuple(ShapeExpr(t.dims) if isinstance(t, ShapeType) else next(rest) for t in types)
-        with bb.function(f"{case.name}_{k}" if static or folded else case.name, [] if folded else params):
+        with bb.function(case.function(k, static, folded), [] if folded else params):
             with bb.dataflow():
                 result = bb.emit_output(PendingCall(case.op, args, attrs, None))
             bb.emit_func_output(result)

@@ -1,21 +1,24 @@
-"""Every operator's examples as graph functions: the interpreter at several stages of the pipeline must agree with the
-reference, and raise where a check of inference fails; compiled builds likewise.
+"""Every operator's examples as functions of modules, in all the ways to run them, which must agree with the reference.
+
+Four builds: all sizes dynamic, sizes static, operands constant too (folded), and the least pipeline that gives code.
+Each runs in the interpreter and compiled. Sizes that break a check of inference must fail the call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from relaxir import ops
+from relaxir import api, ops
 from relaxir.ir import IRModule, Op, ShapeType
-from relaxir.passes import Pass, Pipeline
+from relaxir.passes import Pipeline
 from relaxir.pipelines import DEFAULT, GRAPH, LOWER, REFERENCE
 from relaxir.runtime.interp import evaluate
-from relaxir.support.errors import RuntimeShapeError
+from relaxir.support.errors import ArgumentError, RuntimeShapeError
 from relaxir.text import parse
 from tests.ops import cases
 from tests.ops.builds import Case, cases_of, module_of
@@ -25,43 +28,43 @@ LIMIT = 3
 """Assignments of sizes for each example: the loops themselves are tested at all of them in test_contract."""
 
 
-def interpreted(module: IRModule) -> Run:
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compiled objects of this run: the runtime library is the same in all modules."""
+    return tmp_path_factory.mktemp("objects")
+
+
+def interpreted(module: IRModule, cache: Path) -> Run:
     return lambda name, arrays: evaluate(module, name, *arrays)
 
 
-def legal(module: IRModule) -> Run:
-    return interpreted(Pipeline((*GRAPH, *LOWER))(module))
+def legal(module: IRModule, cache: Path) -> Run:
+    return interpreted(Pipeline((*GRAPH, *LOWER))(module), cache)
 
 
-def hosted(module: IRModule) -> Run:
+def hosted(module: IRModule, cache: Path) -> Run:
     lowered = DEFAULT(module)
     table = lowered.attrs.get("constants", ())
     constants = [c.data for c in table]  # type: ignore[union-attr]  # LowerHost put Constants there
     return lambda name, arrays: evaluate(lowered, name, *arrays, constants=constants)
 
 
-def compiled(module: IRModule, pipeline: Pass | None = None) -> Run:
-    api = pytest.importorskip("relaxir.api", reason="no backend yet", exc_type=ImportError)
-    exe = api.compile(module, threads=1, pipeline=pipeline, cache=False)
+def compiled(module: IRModule, cache: Path) -> Run:
+    exe = api.compile(module, threads=1, cache=cache)
     return lambda name, arrays: exe[name](*arrays)
 
 
-def reference(module: IRModule) -> Run:
-    return compiled(module, REFERENCE)
+def least(module: IRModule, cache: Path) -> Run:
+    exe = api.compile(module, threads=1, pipeline=REFERENCE, cache=cache)
+    return lambda name, arrays: exe[name](*arrays)
 
 
-BUILDS: dict[str, Callable[[IRModule], Run]] = {
+BUILDS: Mapping[str, Callable[[IRModule, Path], Run]] = {
     "interpreted": interpreted,
     "legal": legal,
     "hosted": hosted,
     "compiled": compiled,
-    "reference": reference,
 }
-
-
-@pytest.fixture(params=sorted(BUILDS))
-def build(request: pytest.FixtureRequest) -> Callable[[IRModule], Run]:
-    return BUILDS[request.param]
 
 
 def agree(case: Case, got: Any) -> None:
@@ -74,37 +77,46 @@ def agree(case: Case, got: Any) -> None:
         cases.close(g, w, t, case.example)
 
 
-@pytest.mark.parametrize("op", ops.OPS, ids=lambda o: o.name)
-def test_text_parses_back(op: Op[Any]) -> None:
-    """What is printed of a call reads as the same call."""
-    found = {c.name: c for c in cases_of(op, 1)}
-    text = str(module_of(tuple(found.values())))
-    assert str(parse(text, ops.TABLE)) == text
-
-
-@pytest.mark.parametrize("op", ops.OPS, ids=lambda o: o.name)
-def test_dynamic_build(op: Op[Any], build: Callable[[IRModule], Run]) -> None:
-    """One build for all sizes."""
-    found = list(cases_of(op, LIMIT))
-    if not found:
-        pytest.skip("needs symbols that no tensor defines")
-    run = build(module_of(tuple({c.name: c for c in found}.values())))
+def dynamic(run: Run, found: list[Case], checked: bool = True) -> None:
     for case in found:
         if case.holds:
             agree(case, run(case.name, case.arrays))
-        else:
-            with pytest.raises(RuntimeShapeError):
+        elif checked:
+            with pytest.raises((RuntimeShapeError, ArgumentError)):
                 run(case.name, case.arrays)
 
 
-@pytest.mark.parametrize("op", ops.OPS, ids=lambda o: o.name)
-@pytest.mark.parametrize("folded", [False, True], ids=["static", "folded"])
-def test_static_build(op: Op[Any], folded: bool, build: Callable[[IRModule], Run]) -> None:
-    """Sizes, and operands too, known at compile time."""
-    found = [c for c in cases_of(op, LIMIT) if c.holds]
+def examples(op: Op[Any], limit: int = LIMIT) -> list[Case]:
+    found = list(cases_of(op, limit))
     if not found:
         pytest.skip("needs symbols that no tensor defines")
-    module = module_of(found, static=True, folded=folded)
-    run = build(module)
-    for k, case in enumerate(found):
-        agree(case, run(f"{case.name}_{k}", () if folded else case.arrays))
+    return found
+
+
+@pytest.mark.parametrize("op", ops.OPS, ids=lambda o: o.name)
+def test_text_parses_back(op: Op[Any]) -> None:
+    """What is printed of a call reads as the same call."""
+    text = str(module_of(tuple({c.name: c for c in examples(op, 1)}.values())))
+    assert str(parse(text, ops.TABLE)) == text
+
+
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("op", ops.OPS, ids=lambda o: o.name)
+def test_builds_agree(op: Op[Any], build: str, cache: Path) -> None:
+    """One module holds the dynamic, static and folded functions of all examples."""
+    found = examples(op)
+    exact = list({c.name: c for c in found if c.holds}.values())
+    module = module_of(tuple({c.name: c for c in found}.values()))
+    module = module_of(exact, folded=True, base=module_of(exact, static=True, base=module))
+    run = BUILDS[build](module, cache)
+    dynamic(run, found, checked=build != "interpreted")  # checks are inserted by the pipeline
+    for k, case in enumerate(exact):
+        agree(case, run(case.function(k, True, False), case.arrays))
+        agree(case, run(case.function(k, False, True), ()))
+
+
+@pytest.mark.parametrize("op", ops.OPS, ids=lambda o: o.name)
+def test_least_pipeline(op: Op[Any], cache: Path) -> None:
+    """Plain loops: no fusion, no schedule."""
+    found = examples(op)
+    dynamic(least(module_of(tuple({c.name: c for c in found}.values())), cache), found)

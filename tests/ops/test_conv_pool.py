@@ -21,7 +21,7 @@ from tests.ops import cases
 from tests.ops.scalar import run_blocks
 
 MODULES = (
-    "attention averagepool einsum conv convtranspose globalaveragepool globalmaxpool lppool maxpool maxunpool resize"
+    "affinegrid attention averagepool col2im det dft einsum gridsample roialign stft conv convtranspose globalaveragepool globalmaxpool lppool maxpool maxunpool resize"
 ).split()
 LOOPED = 400  # results with more elements are compared with the reference only
 Call = tuple[str, Sequence[np.ndarray], Mapping[str, Any]]
@@ -93,6 +93,46 @@ def attention(arrays: list[Any], a: dict[str, Any]) -> Call:
     return "attention", operands, attrs | {"empty_rows": "zero"}
 
 
+def affine_grid(arrays: list[Any], a: dict[str, Any]) -> Call:
+    return (
+        "affine_grid",
+        arrays[:1],
+        {"size": tuple(arrays[1].tolist()[2:]), "align_corners": bool(a.get("align_corners", 0))},
+    )
+
+
+def grid_sample(arrays: list[Any], a: dict[str, Any]) -> Call:
+    modes = {"bilinear": "linear", "bicubic": "cubic"}
+    mode = a.get("mode", "linear")
+    attrs = {"mode": modes.get(mode, mode), "align_corners": bool(a.get("align_corners", 0))}
+    return "grid_sample", arrays, attrs | {"padding_mode": a.get("padding_mode", "zeros")}
+
+
+def col2im(arrays: list[Any], a: dict[str, Any]) -> Call:
+    shape, kernel = (tuple(x.tolist()) for x in arrays[1:3])
+    return "col2im", arrays[:1], window(a) | {"kernel": kernel, "image_shape": shape}
+
+
+def dft(arrays: list[Any], a: dict[str, Any]) -> Call:
+    x, length, axis = (*arrays, None, None)[:3]
+    attrs = {"inverse": bool(a.get("inverse", 0)), "onesided": bool(a.get("onesided", 0))}
+    # opset 17 has the axis as an attribute, 1 by default
+    where = int(axis) if axis is not None else a.get("axis", -2)
+    return "dft", [x], attrs | {"axis": where, "length": 0 if length is None else int(length)}
+
+
+def stft(arrays: list[Any], a: dict[str, Any]) -> Call:
+    x, step, window_, length = (*arrays, None, None)[:4]
+    attrs = {"frame_step": int(step), "frame_length": 0 if length is None else int(length)}
+    return "stft", [x] if window_ is None else [x, window_], attrs | {"onesided": bool(a.get("onesided", 1))}
+
+
+def roi_align(arrays: list[Any], a: dict[str, Any]) -> Call:
+    attrs = {k: v for k, v in a.items() if k != "coordinate_transformation_mode"}
+    half = a.get("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    return "roi_align", arrays, attrs | {"half_pixel": half}
+
+
 def suits(case: Any) -> bool:
     """Whether one operator stands for the node: what the importer composes of several is not tested here."""
     node = case.model.graph.node[0]
@@ -106,7 +146,14 @@ def suits(case: Any) -> bool:
 
 ADAPTERS: Mapping[str, Callable[[list[Any], dict[str, Any]], Call]] = MappingProxyType(
     {
+        "AffineGrid": affine_grid,
         "Attention": attention,
+        "Col2Im": col2im,
+        "DFT": dft,
+        "Det": lambda arrays, a: ("det", arrays, a),
+        "GridSample": grid_sample,
+        "RoiAlign": roi_align,
+        "STFT": stft,
         "Einsum": lambda arrays, a: ("einsum", arrays, a),
         "Conv": conv,
         "ConvTranspose": conv_transpose,

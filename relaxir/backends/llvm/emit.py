@@ -13,6 +13,7 @@ from relaxir.backends.llvm.emit_parallel import Kernel, attributes
 from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.emit_writer import ModuleText, Value, kernel_symbol
 from relaxir.backends.llvm.host_emit import write_host
+from relaxir.backends.llvm.host_query import Query, query_program, query_symbol
 from relaxir.backends.llvm.target import Target
 from relaxir.tir.func import PrimFunc
 from relaxir.tir.visit import stores_of
@@ -48,6 +49,9 @@ def emit_module(
     for name, func in funcs.items():
         if func.is_host:
             write_host(module, name, func, sites, constants, kernels)
+            query = query_program(func)
+            if query is not None:
+                module.define(query_symbol(name), Query(module, sites, name, query, (), None).write())
         else:
             write_kernel(module, name, func, sites)
     return module.text()

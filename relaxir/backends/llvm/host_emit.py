@@ -44,6 +44,11 @@ from relaxir.tir.stmt import For, If, Stmt, While
 MEMORY: Final = "memory"
 
 
+def import_symbol(name: str) -> str:
+    """The exported variable that holds the address of a foreign function."""
+    return f"rx_import.{name}"
+
+
 class Host(Statements):
     """Writes one host program."""
 
@@ -234,13 +239,27 @@ class Host(Statements):
         elif isinstance(stmt, CallLibrary):
             tensors = self._tensors(stmt.args)
             pointers = [self._at(tensors, int_value(DLTENSOR_BYTES * i)).typed for i in range(len(stmt.args))]
-            status = self._invoke(symbol(stmt.symbol), pointers)
+            function = self._imported(stmt.symbol, pointers)
+            status = self.w.here(f"call i32 {function.text}({', '.join(pointers)})", "i32")
+            self.w.touch(MEMORY)
             fine = ops.compare(self.w, "icmp eq", status, int_value(0, "i32"))
             message = f"library function `{stmt.symbol}` failed with code {{}}"
             code, site = self.sites.add("runtime-failure", message, stmt.span)
             self.fail_unless(fine, code, site, [ops.convert(self.w, "sext", status, "i64")])
         else:
             raise InternalError(f"statement {type(stmt).__name__} in a host program")
+
+    def _imported(self, name: str, pointers: Sequence[str]) -> Value:
+        """Load the address of a foreign function: set by whoever loads the library, else what the process has."""
+        slot, own = symbol(import_symbol(name)), symbol(name)
+        self.module.declarations.setdefault(own, f"declare extern_weak i32 {own}({', '.join(['ptr'] * len(pointers))})")
+        self.module.helpers.setdefault(slot, f"{slot} = global ptr {own}, align 8")
+        function = self.w.here(f"load ptr, ptr {slot}, align 8", "ptr")
+        found = self.w.here(f"icmp ne ptr {function.text}, null", "i1")
+        message = f"{self.name}: library function `{name}` is not there: give it by libraries= or load its library first"
+        code, site = self.sites.add("runtime-failure", message, self.func.span)
+        self.fail_unless(found, code, site, [])
+        return function
 
     @staticmethod
     def _check_call(stmt: CallKernel, kernel: PrimFunc) -> None:

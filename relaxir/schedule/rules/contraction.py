@@ -17,17 +17,7 @@ from relaxir.schedule.padding import stage_factor
 from relaxir.schedule.program import Program
 from relaxir.schedule.roles import Roles, assign_roles
 from relaxir.schedule.stage_nest import parallel_nest
-from relaxir.schedule.tile import (
-    At,
-    Epilogue,
-    TileSpec,
-    accumulator_sets,
-    masked,
-    packed_lanes,
-    panel_at,
-    switch_rows,
-    tile,
-)
+from relaxir.schedule.tile import At, Epilogue, TileSpec, masked, packed_lanes, panel_at, tiles
 from relaxir.support.dtypes import info
 from relaxir.sym import DimLike, ceildiv, floordiv, is_const, product
 from relaxir.tir import (
@@ -36,6 +26,7 @@ from relaxir.tir import (
     AxisKind,
     Block,
     Buffer,
+    Const,
     Expr,
     For,
     ForKind,
@@ -210,7 +201,7 @@ ONE_ROW = Rows(const(0), const(1), 1, 1)
 
 
 def _row_blocks(job: Job, extent: DimLike, fewest: int) -> tuple[Axis, Rows, tuple[tuple[Var, Expr], ...]]:
-    """Split the rows evenly into blocks that stay in cache: the loop over blocks, one block, and what to name before it.
+    """Split the rows evenly into blocks that stay in cache: the loop over them, one block, what to name before it.
 
     ``fewest`` is what the caller promises about the extent; even splits then never leave lower tiles than they must.
     """
@@ -296,22 +287,20 @@ def _rows(job: Job, panel: Var, rows: Rows, inside: Callable[[Expr, Expr], Expr]
     spec = TileSpec(roles.scalar, roles.vector, at, roles.reduce, job.width, job.epilogue, True, config.unroll)
     if row is None:
         only = {roles.row.var: const(0)} if roles.row is not None else {}
-        return substitute_vars(tile(spec, 1, accumulator_sets(1, job.vectors), inside), only)
+        return substitute_vars(tiles(spec, const(1), (1, 1), job.vectors, inside), only)
     if roles.packed and len(roles.reduce) == 1:
         spec = replace(spec, prefetch=_prefetcher(roles, at, panel, t, config.unroll))
 
-    def make(height: DimLike, sets: int) -> Stmt:
-        return tile(spec, height, sets, inside)
-
     count = rows.count
-    tiles = binary(BinOp.FLOORDIV, count + (config.mr - 1), const(config.mr))
-    begin = binary(BinOp.FLOORDIV, t * count, tiles)
+    number = binary(BinOp.FLOORDIV, count + (config.mr - 1), const(config.mr))
+    begin = binary(BinOp.FLOORDIV, t * count, number)
+    heights = (rows.least, rows.most)
     if rows.least == rows.most:
-        cases = switch_rows(const(rows.most), rows.most, job.vectors, make)
+        cases = tiles(spec, const(rows.most), heights, job.vectors, inside)
     else:
-        size = binary(BinOp.FLOORDIV, (t + 1) * count, tiles) - begin
-        cases = Let(height, size, switch_rows(height, rows.most, job.vectors, make, rows.least))
-    return loop(t, tiles, Let(first, rows.start + begin, cases))
+        size = binary(BinOp.FLOORDIV, (t + 1) * count, number) - begin
+        cases = Let(height, size, tiles(spec, height, heights, job.vectors, inside))
+    return loop(t, number, Let(first, rows.start + begin, cases))
 
 
 def _prefetcher(roles: Roles, at: At, panel: Var, t: Var, unroll: int) -> Callable[[Expr], Stmt]:
@@ -345,10 +334,12 @@ def _one_row(job: Job) -> Stmt:
         roles.scalar, roles.vector, at, roles.reduce, job.width, job.epilogue, False, job.machine.config.unroll
     )
 
-    def make(rows: DimLike, sets: int) -> Stmt:
-        return tile(spec, rows, sets, None if job.exact else inside)
+    def make(number: Expr) -> Stmt:
+        known = int(number.value) if isinstance(number, Const) else 0
+        heights = (known, known) if known else (1, count)
+        return tiles(spec, number, heights, job.vectors, None if job.exact else inside)
 
-    body = _side_by_side(total, first, count, lambda number: switch_rows(number, count, job.vectors, make))
+    body = _side_by_side(total, first, count, make)
     body = Let(first, group.var * count, body)
     return parallel((*roles.outer, group), body, job.machine)
 
