@@ -24,6 +24,7 @@ from relaxir.ir.module import IRModule
 from relaxir.ir.rewrite import all_bindings
 from relaxir.ops import TABLE
 from relaxir.passes import Instrument, Pass, PassContext
+from relaxir.passes.instruments import Timing
 from relaxir.pipelines import DEFAULT
 from relaxir.runtime.callbacks import Imports
 from relaxir.runtime.callbacks import Library as ForeignLibrary
@@ -31,6 +32,7 @@ from relaxir.runtime.executable import Executable
 from relaxir.runtime.interp import evaluate as interpret
 from relaxir.runtime.memory import Memory, frame_formulas
 from relaxir.runtime.signature import Signature, from_json, signature_of, to_json
+from relaxir.support.clock import Clock
 from relaxir.support.errors import LoadError, TargetError, VerifyError
 from relaxir.support.optional import load as load_optional
 from relaxir.sym import DimLike, to_text
@@ -127,18 +129,21 @@ def compile(  # the public name of DESIGN section 3
         libraries: where `call_dps_packed` finds its functions: by symbol a Python callable, a ctypes.CDLL or a path;
             symbols not given are looked up in the process. Callables given to `call_dps_packed` itself are known.
 
+    The result's ``details["seconds"]`` says how long each pass and each step of code generation took.
+
     Raises:
         TargetError: an unknown target.
         UnsupportedError: an operator or type without code generation.
     """
     machine = make_target(target)
-    ctx = PassContext(target=target_info(machine, threads), instruments=instruments)
+    clock = Clock()
+    ctx = PassContext(target=target_info(machine, threads), instruments=(Timing(clock), *instruments))
     signatures = tuple(signature_of(n, f) for n, f in module.graph_functions().items() if is_entry(f))
     planned = (pipeline or DEFAULT).run(module, ctx)
-    options = BuildOptions(machine, jobs or available_threads(), object_cache(cache), progress)
+    options = BuildOptions(machine, jobs or available_threads(), object_cache(cache), progress, clock=clock)
     library = build(planned, options, lambda sites: metadata(signatures, machine, sites, planned))
     imports = Imports(library_symbols(planned), {**callables_of(module), **(libraries or {})})
-    return executable(library, signatures, planned, threads, imports)
+    return executable(library, signatures, planned, threads, imports, clock)
 
 
 def is_entry(func: Function) -> bool:
@@ -178,7 +183,12 @@ def callables_of(module: IRModule) -> dict[str, ForeignLibrary]:
 
 
 def executable(
-    library: Library, signatures: tuple[Signature, ...], planned: IRModule, threads: int | None, imports: Imports
+    library: Library,
+    signatures: tuple[Signature, ...],
+    planned: IRModule,
+    threads: int | None,
+    imports: Imports,
+    clock: Clock,
 ) -> Executable:
     """Load compiled code and give it a face."""
     codes = {code_number(c): c for c in ERROR_CODES}
@@ -191,12 +201,15 @@ def executable(
         imports.resolve(loaded.cdll, import_symbol)
         return loaded
 
-    details = {"target": library.target.name}
+    details = {"target": library.target.name, "seconds": clock.seconds}
     exe = Executable(load, signatures, codes, export, frame_formulas(planned), details, imports)
     if threads is not None:
         exe.set_threads(threads)
     if library.target.name == "native":
-        exe.context  # noqa: B018  # load now, so that the first call is as fast as any
+        with clock("link"):
+            library.code  # noqa: B018  # computed once and kept
+        with clock("load"):
+            exe.context  # noqa: B018  # load now, so that the first call is as fast as any
     return exe
 
 

@@ -18,8 +18,8 @@ from relaxir.cli.progress import progress_bar
 from relaxir.cli.stages import compare_stages, stage_text
 from relaxir.ir import IRModule
 from relaxir.runtime.executable import Executable
-from relaxir.support.errors import ArgumentError, LoadError, RelaxirError, explain as explain_code
-from relaxir.support.errors import codes
+from relaxir.support.errors import ArgumentError, LoadError, RelaxirError, codes
+from relaxir.support.errors import explain as explain_code
 
 
 class Group(click.Group):
@@ -64,7 +64,7 @@ def load_module(path: Path, dims: tuple[str, ...]) -> IRModule:
 @click.option("--threads", type=click.IntRange(1, 64), help="most threads of a call (default: all the process may use)")
 @click.option("--no-cache", is_flag=True, help="do not use the object cache")
 @DIMS
-def compile(model: Path, output: Path | None, target: str, threads: int | None, no_cache: bool, dims: tuple[str, ...]) -> None:  # noqa: A001  # the command's name
+def compile(model: Path, output: Path | None, target: str, threads: int | None, no_cache: bool, dims: tuple[str, ...]) -> None:  # the command's name
     """Compile MODEL (.onnx or .rx) to a self-contained library and a C header."""
     module = load_module(model, dims)
     with progress_bar("compiling") as tick:

@@ -211,3 +211,7 @@ UNARY: Final = (
     Reciprocal(),
     Erf(),
 )
+<<<<<<< HEAD
+=======
+__all__ = ("FLOATS", "UNARY", "Unary", "erf")
+>>>>>>> cli

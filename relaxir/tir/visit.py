@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+<<<<<<< HEAD
 from functools import cache
 from typing import TypeVar
+=======
+from typing import TypeVar, cast
+>>>>>>> cli
 
 from relaxir.sym import Dim, DimLike, free_dims, substitute
 from relaxir.tir.buffer import Buffer
@@ -24,7 +28,7 @@ from relaxir.tir.host import (
 )
 from relaxir.tir.stmt import Alloc, Assert, Axis, Block, For, If, Let, Prefetch, Seq, Stmt, Store, Switch, While
 
-Node = TypeVar("Node", Expr, Stmt)
+Node = TypeVar("Node", bound=Expr | Stmt)
 
 
 @cache
@@ -80,7 +84,7 @@ def all_exprs(stmt: Stmt) -> Iterator[Expr]:
 
 
 def map_expr(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:
-    """Rebuild bottom-up: ``fn`` sees each node after its children were rebuilt; unchanged trees are returned as they are."""
+    """Rebuild bottom-up: ``fn`` sees each node after its children; unchanged trees are returned as they are."""
     if isinstance(expr, Load):
         items = tuple(map_expr(i, fn) for i in expr.indices)
         expr = expr if all(a is b for a, b in zip(items, expr.indices, strict=True)) else Load(expr.buffer, items)
@@ -171,8 +175,8 @@ def substitute_vars(node: Node, mapping: Mapping[Var, Expr]) -> Node:
     def swap(e: Expr) -> Expr:
         return mapping.get(e, e) if isinstance(e, Var) else e
 
-    rebuilt = map_expr(node, swap) if isinstance(node, Expr) else map_stmt(node, on_expr=swap)
-    return rebuilt  # type: ignore[return-value]  # the same kind of node as went in
+    changed = map_expr(node, swap) if isinstance(node, Expr) else map_stmt(node, on_expr=swap)
+    return cast(Node, changed)  # the same kind of node as went in
 
 
 def substitute_buffers(stmt: Stmt, mapping: Mapping[Buffer, Buffer]) -> Stmt:
@@ -181,7 +185,7 @@ def substitute_buffers(stmt: Stmt, mapping: Mapping[Buffer, Buffer]) -> Stmt:
 
 
 def substitute_dims(stmt: Stmt, mapping: Mapping[Dim, DimLike]) -> Stmt:
-    """Replace symbols in every dimension expression; buffers with those symbols in their shape are rebuilt, one new per old."""
+    """Replace symbols in every dimension expression; buffers that have them are rebuilt, one new per old."""
     renamed: dict[Buffer, Buffer] = {}
 
     def buffer(b: Buffer) -> Buffer:
