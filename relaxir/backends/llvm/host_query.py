@@ -1,4 +1,4 @@
-"""The query entry of a host program: the shapes of its results and its working memory, from the shapes of its inputs."""
+"""The query entry of a host program: shapes of its results and its working memory, from the shapes of its inputs."""
 
 from __future__ import annotations
 
