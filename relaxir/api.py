@@ -42,13 +42,15 @@ FORMAT_VERSION = 1
 """Version of the metadata that exported libraries carry."""
 
 
-def parse(text: str, constants: Mapping[str, Array] | str | Path | None = None) -> IRModule:
+def parse(text: str, constants: Mapping[str, Array] | str | Path | None = None, file: str = "<string>") -> IRModule:
     """Read a module from IR text; large constants come from ``constants`` (a mapping, or the .npz beside the text).
+
+    ``file`` is what messages call the text.
 
     Raises:
         ParseError: with the place in the text.
     """
-    return parse_text(text, TABLE, constants)
+    return parse_text(text, TABLE, constants, file)
 
 
 def from_onnx(model: object, dims: Mapping[str, DimLike] | None = None) -> IRModule:
@@ -118,8 +120,8 @@ def compile(  # the public name of DESIGN section 3
 
     Args:
         module: what to compile; every graph function becomes callable.
-        target: ``native``, ``x86-64-v2/v3/v4``, ``aarch64`` or an LLVM triple. Code for another machine can be exported,
-            not run.
+        target: ``native``, ``x86-64-v2/v3/v4``, ``aarch64`` or an LLVM triple. Code for another machine can
+            be exported, not run.
         threads: most threads a call uses; None: as many as the process may use (or RELAXIR_NUM_THREADS).
         pipeline: passes instead of the default ones; must end in planned host programs.
         cache: keep compiled objects on disk (True: the user's cache folder, a path: there, False: nowhere).
@@ -175,10 +177,10 @@ def callables_of(module: IRModule) -> dict[str, ForeignLibrary]:
     """Python callables that the module's functions call, by symbol."""
     found: dict[str, ForeignLibrary] = {}
     for func in module.graph_functions().values():
-        for b in all_bindings(func.body):
-            if not isinstance(b, Check) and isinstance(b.value, CallDPS) and callable(b.value.target):
-                if found.setdefault(b.value.symbol, b.value.target) is not b.value.target:
-                    raise VerifyError(f"two library functions are called `{b.value.symbol}`", code="verify-name")
+        values = (b.value for b in all_bindings(func.body) if not isinstance(b, Check))
+        for call in (v for v in values if isinstance(v, CallDPS) and callable(v.target)):
+            if found.setdefault(call.symbol, call.target) is not call.target:
+                raise VerifyError(f"two library functions are called `{call.symbol}`", code="verify-name")
     return found
 
 
