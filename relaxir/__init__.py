@@ -1,7 +1,7 @@
 """relaxir: a compiler for machine-learning programs with dynamic shapes."""
 
 from relaxir import passes
-from relaxir.api import compile, evaluate, from_onnx, load, memory, parse  # noqa: A004  # the public names
+from relaxir.api import compile, evaluate, from_onnx, load, memory, parse  # the public names
 from relaxir.ir import (
     AnyType,
     BlockBuilder,
@@ -18,8 +18,8 @@ from relaxir.ops import op
 from relaxir.passes import Pipeline
 from relaxir.support.errors import RelaxirError
 from relaxir.sym import broadcast, ceildiv, dim
-from relaxir.sym import max_ as max  # noqa: A004  # rx.max of dimensions
-from relaxir.sym import min_ as min  # noqa: A004  # rx.min of dimensions
+from relaxir.sym import max_ as max  # rx.max of dimensions
+from relaxir.sym import min_ as min  # rx.min of dimensions
 
 __all__ = (
     "AnyType",

@@ -24,6 +24,7 @@ from relaxir.ir.module import IRModule
 from relaxir.ir.rewrite import all_bindings
 from relaxir.ops import TABLE
 from relaxir.passes import Instrument, Pass, PassContext
+from relaxir.passes.instruments import Timing
 from relaxir.pipelines import DEFAULT
 from relaxir.runtime.callbacks import Imports
 from relaxir.runtime.callbacks import Library as ForeignLibrary
@@ -31,6 +32,7 @@ from relaxir.runtime.executable import Executable
 from relaxir.runtime.interp import evaluate as interpret
 from relaxir.runtime.memory import Memory, frame_formulas
 from relaxir.runtime.signature import Signature, from_json, signature_of, to_json
+from relaxir.support.clock import Clock
 from relaxir.support.errors import LoadError, TargetError, VerifyError
 from relaxir.support.optional import load as load_optional
 from relaxir.sym import DimLike, to_text
@@ -40,13 +42,15 @@ FORMAT_VERSION = 1
 """Version of the metadata that exported libraries carry."""
 
 
-def parse(text: str, constants: Mapping[str, Array] | str | Path | None = None) -> IRModule:
+def parse(text: str, constants: Mapping[str, Array] | str | Path | None = None, file: str = "<string>") -> IRModule:
     """Read a module from IR text; large constants come from ``constants`` (a mapping, or the .npz beside the text).
+
+    ``file`` is what messages call the text.
 
     Raises:
         ParseError: with the place in the text.
     """
-    return parse_text(text, TABLE, constants)
+    return parse_text(text, TABLE, constants, file)
 
 
 def from_onnx(model: object, dims: Mapping[str, DimLike] | None = None) -> IRModule:
@@ -116,8 +120,8 @@ def compile(  # the public name of DESIGN section 3
 
     Args:
         module: what to compile; every graph function becomes callable.
-        target: ``native``, ``x86-64-v2/v3/v4``, ``aarch64`` or an LLVM triple. Code for another machine can be exported,
-            not run.
+        target: ``native``, ``x86-64-v2/v3/v4``, ``aarch64`` or an LLVM triple. Code for another machine can
+            be exported, not run.
         threads: most threads a call uses; None: as many as the process may use (or RELAXIR_NUM_THREADS).
         pipeline: passes instead of the default ones; must end in planned host programs.
         cache: keep compiled objects on disk (True: the user's cache folder, a path: there, False: nowhere).
@@ -127,18 +131,21 @@ def compile(  # the public name of DESIGN section 3
         libraries: where `call_dps_packed` finds its functions: by symbol a Python callable, a ctypes.CDLL or a path;
             symbols not given are looked up in the process. Callables given to `call_dps_packed` itself are known.
 
+    The result's ``details["seconds"]`` says how long each pass and each step of code generation took.
+
     Raises:
         TargetError: an unknown target.
         UnsupportedError: an operator or type without code generation.
     """
     machine = make_target(target)
-    ctx = PassContext(target=target_info(machine, threads), instruments=instruments)
+    clock = Clock()
+    ctx = PassContext(target=target_info(machine, threads), instruments=(Timing(clock), *instruments))
     signatures = tuple(signature_of(n, f) for n, f in module.graph_functions().items() if is_entry(f))
     planned = (pipeline or DEFAULT).run(module, ctx)
-    options = BuildOptions(machine, jobs or available_threads(), object_cache(cache), progress)
+    options = BuildOptions(machine, jobs or available_threads(), object_cache(cache), progress, clock=clock)
     library = build(planned, options, lambda sites: metadata(signatures, machine, sites, planned))
     imports = Imports(library_symbols(planned), {**callables_of(module), **(libraries or {})})
-    return executable(library, signatures, planned, threads, imports)
+    return executable(library, signatures, planned, threads, imports, clock)
 
 
 def is_entry(func: Function) -> bool:
@@ -170,15 +177,20 @@ def callables_of(module: IRModule) -> dict[str, ForeignLibrary]:
     """Python callables that the module's functions call, by symbol."""
     found: dict[str, ForeignLibrary] = {}
     for func in module.graph_functions().values():
-        for b in all_bindings(func.body):
-            if not isinstance(b, Check) and isinstance(b.value, CallDPS) and callable(b.value.target):
-                if found.setdefault(b.value.symbol, b.value.target) is not b.value.target:
-                    raise VerifyError(f"two library functions are called `{b.value.symbol}`", code="verify-name")
+        values = (b.value for b in all_bindings(func.body) if not isinstance(b, Check))
+        for call in (v for v in values if isinstance(v, CallDPS) and callable(v.target)):
+            if found.setdefault(call.symbol, call.target) is not call.target:
+                raise VerifyError(f"two library functions are called `{call.symbol}`", code="verify-name")
     return found
 
 
 def executable(
-    library: Library, signatures: tuple[Signature, ...], planned: IRModule, threads: int | None, imports: Imports
+    library: Library,
+    signatures: tuple[Signature, ...],
+    planned: IRModule,
+    threads: int | None,
+    imports: Imports,
+    clock: Clock,
 ) -> Executable:
     """Load compiled code and give it a face."""
     codes = {code_number(c): c for c in ERROR_CODES}
@@ -191,12 +203,15 @@ def executable(
         imports.resolve(loaded.cdll, import_symbol)
         return loaded
 
-    details = {"target": library.target.name}
+    details = {"target": library.target.name, "seconds": clock.seconds}
     exe = Executable(load, signatures, codes, export, frame_formulas(planned), details, imports)
     if threads is not None:
         exe.set_threads(threads)
     if library.target.name == "native":
-        exe.context  # noqa: B018  # load now, so that the first call is as fast as any
+        with clock("link"):
+            library.code  # noqa: B018  # computed once and kept
+        with clock("load"):
+            exe.context  # noqa: B018  # load now, so that the first call is as fast as any
     return exe
 
 

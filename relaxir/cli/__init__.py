@@ -1,5 +1,5 @@
 """The command line: ``relaxir compile | run | show | check | explain``."""
 
-from relaxir.cli.main import main
+from relaxir.cli.commands import main
 
 __all__ = ("main",)

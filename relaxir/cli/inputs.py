@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 import relaxir as rx
 from relaxir.ir.expr import Array
-from relaxir.runtime.signature import Signature
+from relaxir.runtime.signature import Signature, TensorSpec
+from relaxir.support.bfloat16 import float32_to_bfloat16
 from relaxir.support.dtypes import info
 from relaxir.support.errors import ArgumentError, LoadError
-from relaxir.sym import DimLike, evaluate, free_dims
+from relaxir.sym import Dim, DimLike, SymError, evaluate, free_dims
 
 
 def parse_dims(options: Sequence[str]) -> dict[str, DimLike]:
@@ -23,8 +25,19 @@ def parse_dims(options: Sequence[str]) -> dict[str, DimLike]:
         low, dots, high = value.partition("..")
         if not name or not low.isdecimal() or (high and not high.isdecimal()):
             raise ArgumentError(f"--dim {option}: expected NAME=MIN..MAX or NAME=VALUE", help="for example batch=1..64")
-        dims[name] = rx.dim(name, min=int(low), max=int(high) if high else None) if dots else int(low)
+        if name in dims:
+            raise ArgumentError(f"--dim {option}: `{name}` is given twice", code="argument-name")
+        try:
+            dims[name] = rx.dim(symbol(name), min=int(low), max=int(high) if high else None) if dots else int(low)
+        except SymError as error:
+            raise ArgumentError(f"--dim {option}: {error}") from error
     return dims
+
+
+def symbol(name: str) -> str:
+    """A name for a dimension as models write it: ``batch size`` becomes ``batch_size``."""
+    cleaned = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+    return cleaned if cleaned.isidentifier() else f"d{cleaned}"
 
 
 def parse_sizes(options: Sequence[str]) -> dict[str, int]:
@@ -43,41 +56,78 @@ def read_inputs(options: Sequence[str], signature: Signature) -> dict[str, Array
 
     Raises:
         LoadError: a file that is missing, pickled or damaged.
+        ArgumentError: more files than inputs, or an input given twice.
     """
     feeds: dict[str, Array] = {}
-    free = [i.name for i in signature.inputs]
+    names = [i.name for i in signature.inputs]
     for option in options:
         name, equals, file = option.partition("=")
-        path = Path(file if equals else option)
-        try:
-            data = np.load(path, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise LoadError(f"cannot read `{path}`: {error}", code="load-malformed") from error
-        if isinstance(data, np.ndarray):
-            feeds[name if equals else next((n for n in free if n not in feeds), "")] = data
-        else:
-            feeds.update({k: data[k] for k in data.files})
+        named = bool(equals) and name in names
+        for inside, array in read_arrays(Path(file if named else option)):
+            key = name if named else inside or next((n for n in names if n not in feeds), "")
+            if not key:
+                raise ArgumentError(f"--input {option}: all {len(names)} inputs have a file", code="argument-count")
+            if key in feeds:
+                raise ArgumentError(f"--input {option}: `{key}` is given twice", code="argument-name")
+            feeds[key] = array
     return feeds
+
+
+def read_arrays(path: Path) -> Iterator[tuple[str, Array]]:
+    """Arrays of a .npy or .npz file with their names, which are empty in a .npy file."""
+    try:
+        data = np.load(path, allow_pickle=False)
+        if isinstance(data, np.ndarray):
+            yield "", data
+        else:
+            with data:
+                yield from ((name, data[name]) for name in data.files)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise LoadError(f"cannot read `{path}`: {reason}", code="load-malformed") from error
 
 
 def make_inputs(
     signature: Signature, sizes: Mapping[str, int], seed: int, have: Mapping[str, Array], default: int = 1
 ) -> dict[str, Array]:
-    """Random inputs: normal floats, integers 0 or 1 (safe as indices and masks), random bools."""
+    """Random inputs for those not in ``have``: normal floats, integers 0 or 1 (safe as indices), bools.
+
+    A symbol has its size from ``sizes``, else from the arrays that are there, else ``default`` within its range.
+    """
     rng = np.random.default_rng(seed)
     symbols = {d.name: d for i in signature.inputs for e in i.type.shape for d in free_dims(e)}
     unknown = [n for n in sizes if n not in symbols]
     if unknown:
-        raise ArgumentError(f"no symbol `{unknown[0]}`", help=f"the inputs have {', '.join(sorted(symbols)) or 'none'}")
-    world = {n: sizes.get(n, max(default, d.min)) for n, d in symbols.items()}
-    feeds: dict[str, Array] = {}
+        shown = ", ".join(sorted(symbols)) or "none"
+        raise ArgumentError(f"no symbol `{unknown[0]}`", code="argument-name", help=f"the inputs have {shown}")
+    world = {n: start(d, default) for n, d in symbols.items()}
+    world |= dict(seen(signature, have)) | dict(sizes)
+    return {i.name: sample(i, world, rng) for i in signature.inputs if i.name not in have}
+
+
+def start(d: Dim, default: int) -> int:
+    """A size near ``default`` that the symbol's range and multiple allow."""
+    step = d.multiple_of
+    size = -(-max(default, d.min) // step) * step
+    return size if d.max is None else min(size, d.max // step * step)
+
+
+def seen(signature: Signature, have: Mapping[str, Array]) -> Iterator[tuple[str, int]]:
+    """Sizes of the symbols that stand alone on an axis of an array that is there."""
     for spec in signature.inputs:
-        shape = tuple(evaluate(e, world) for e in spec.type.shape)
-        row = info(spec.type.dtype)
         if spec.name in have:
-            continue
-        if row.is_float:
-            feeds[spec.name] = rng.standard_normal(shape).astype(row.numpy)
-        else:
-            feeds[spec.name] = rng.integers(0, 2, shape).astype(row.numpy)
-    return feeds
+            for d, size in zip(
+                spec.type.shape, have[spec.name].shape, strict=False
+            ):  # a wrong rank is found at the call
+                if isinstance(d, Dim):
+                    yield d.name, size
+
+
+def sample(spec: TensorSpec, world: Mapping[str, int], rng: np.random.Generator) -> Array:
+    """A random array of one input's type."""
+    shape = tuple(evaluate(e, world) for e in spec.type.shape)
+    row = info(spec.type.dtype)
+    if not row.is_float:
+        return rng.integers(0, 2, shape).astype(row.numpy)
+    values = rng.standard_normal(shape)
+    return float32_to_bfloat16(values) if spec.type.dtype == "bfloat16" else values.astype(row.numpy)

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 import relaxir as rx
-from relaxir.cli.inputs import make_inputs, read_inputs
 from relaxir.ir import IRModule
 from relaxir.ir.expr import Array
+from relaxir.ir.verify import verify_module
 from relaxir.passes import PassContext, Pipeline
 from relaxir.passes.instruments import PrintEach, agrees, difference
 from relaxir.pipelines import DEFAULT
-from relaxir.runtime.signature import signature_of
-from relaxir.support.errors import PassError
+from relaxir.runtime.signature import Signature
+from relaxir.support.bfloat16 import bfloat16_to_float32
+from relaxir.support.errors import PassError, RelaxirError
+
+COMPILED = "compiled"
+"""Name of the stage after the last pass."""
+
+HALF_RTOL = 1e-2  # results of 16 bits carry three decimal digits
 
 
-def stage_text(module: IRModule, after: str, changed: bool) -> str:
+def stage_text(module: IRModule, after: str, changed: bool, pipeline: Pipeline = DEFAULT) -> str:
     """Text of the module after the named pass (the last of that name), or after each.
 
     Raises:
@@ -28,58 +36,154 @@ def stage_text(module: IRModule, after: str, changed: bool) -> str:
         return str(module)
     if after == "all":
         out = io.StringIO()
-        DEFAULT.run(module, PassContext(instruments=(PrintEach(changed=changed, out=out),)))
-        return out.getvalue()
-    names = [p.name for p in DEFAULT]
-    if after not in names:
-        raise PassError(f"no pass `{after}`", code="pass-unknown", help=f"the passes are {', '.join(dict.fromkeys(names))}")
-    last = len(names) - 1 - names[::-1].index(after)
-    return str(Pipeline(DEFAULT.passes[: last + 1]).run(module, PassContext()))
+        pipeline.run(module, PassContext(instruments=(PrintEach(changed=changed, out=out),)))
+        return out.getvalue().rstrip("\n")
+    names = [p.name.lower() for p in pipeline]
+    wanted = after.replace("_", "").replace("-", "").lower()
+    if wanted not in names:
+        known = ", ".join(dict.fromkeys(p.name for p in pipeline))
+        raise PassError(f"no pass `{after}`", code="pass-unknown", help=f"`all`, or one of {known}")
+    last = len(names) - 1 - names[::-1].index(wanted)
+    return str(Pipeline(pipeline.passes[: last + 1]).run(module, PassContext()))
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Outcome of one stage."""
+    """Outcome of one stage.
+
+    ``problem`` says what is wrong with it, empty if nothing is; ``difference`` is the largest absolute one.
+    """
 
     name: str
     difference: float
-    ok: bool
+    problem: str
     seconds: float
 
+    @property
+    def ok(self) -> bool:
+        """Whether the stage gives the expected results."""
+        return not self.problem
 
-def compare_stages(
-    module: IRModule, function: str, files: Sequence[str], sizes: Mapping[str, int], seed: int, rtol: float
-) -> Iterator[Row]:
-    """Outcome of each stage in order, then of the compiled code."""
-    signature = signature_of(function, module.graph_functions()[function])
-    feeds = read_inputs(files, signature) if files else {}
-    feeds = {**make_inputs(signature, sizes, seed, have=feeds, default=2), **feeds}
-    arrays = [feeds[i.name] for i in signature.inputs]
 
-    def evaluate(m: IRModule) -> tuple[Array, ...]:
-        return as_tuple(rx.evaluate(m, function, *arrays))
+class Comparison:
+    """Stages of a module against its first: verified, and run in the interpreter on the same inputs.
 
-    start = time.perf_counter()
-    expected = evaluate(module)
-    yield Row("input", 0.0, True, time.perf_counter() - start)
-    ctx = PassContext()
-    current = module
-    for step in DEFAULT:
+    A stage that cannot be made or run is a wrong one; its problem is the error.
+    """
+
+    def __init__(
+        self, module: IRModule, signature: Signature, arrays: Sequence[Array], rtol: float, pipeline: Pipeline = DEFAULT
+    ) -> None:
+        self.module = module
+        self.signature = signature
+        self.arrays = arrays
+        self.rtol = rtol
+        self.pipeline = pipeline
         start = time.perf_counter()
-        after = step.run(current, ctx)
-        if after is current:
-            continue
-        current = after
-        yield compare(step.name, evaluate(current), expected, rtol, start)
-    start = time.perf_counter()
-    yield compare("compiled", as_tuple(rx.compile(module)[function](*arrays)), expected, rtol, start)
+        self.expected = self.evaluate(module)
+        self.first = Row("input", 0.0, "", time.perf_counter() - start)
+
+    def rows(self) -> Iterator[Row]:
+        """Every stage in order, up to and including the first wrong one."""
+        yield self.first
+        current, ctx = self.module, PassContext()
+        for step in self.pipeline:
+            before = current
+            try:
+                current = step.run(current, ctx)
+            except RelaxirError as error:
+                yield Row(step.name, float("inf"), f"the pass failed: {error.message}", 0.0)
+                return
+            if current is not before:
+                row = self.stage(step.name, current)
+                yield row
+                if not row.ok:
+                    return
+        yield self.compiled()
+
+    def bisect(self) -> Iterator[Row]:
+        """As few stages as find the first wrong one: the compiled code, then by halves between right and wrong ones.
+
+        The rows come in the order of the search; the last wrong one is the first wrong stage. Rightness is taken to
+        last once lost, as it does where passes do not undo each other's faults.
+        """
+        yield self.first
+        row = self.compiled()
+        yield row
+        if row.ok:
+            return
+        stages = list(self.changes())
+        low, high = 0, len(stages)  # the stages before `low` are right, those from `high` on are wrong
+        while low < high:
+            middle = (low + high) // 2
+            row = self.stage(*stages[middle])
+            yield row
+            low, high = (middle + 1, high) if row.ok else (low, middle)
+
+    def changes(self) -> Iterator[tuple[str, IRModule]]:
+        """Modules after the passes that change something, as far as they come."""
+        current, ctx = self.module, PassContext()
+        for step in self.pipeline:
+            before, current = current, step.run(current, ctx)
+            if current is not before:
+                yield step.name, current
+
+    def stage(self, name: str, module: IRModule) -> Row:
+        """Verify and run one stage."""
+
+        def results() -> tuple[Array, ...]:
+            violations = verify_module(module)
+            if violations:
+                raise violations[0]
+            return self.evaluate(module)
+
+        return self.row(name, results)
+
+    def compiled(self) -> Row:
+        """Run the native code."""
+
+        def results() -> tuple[Array, ...]:
+            exe = rx.compile(self.module, pipeline=self.pipeline)
+            return as_tuple(exe[self.signature.name](*self.arrays))
+
+        return self.row(COMPILED, results)
+
+    def evaluate(self, module: IRModule) -> tuple[Array, ...]:
+        """Results of the interpreter."""
+        return as_tuple(rx.evaluate(module, self.signature.name, *self.arrays))
+
+    def row(self, name: str, results: Callable[[], tuple[Array, ...]]) -> Row:
+        """Compare results with the expected ones."""
+        start = time.perf_counter()
+        try:
+            got = results()
+        except Exception as error:  # a wrong pass may break the interpreter in any way
+            text = error.message if isinstance(error, RelaxirError) else f"{type(error).__name__}: {error}"
+            return Row(name, float("inf"), text, time.perf_counter() - start)
+        if len(got) != len(self.expected):
+            problem = f"gives {len(got)} results instead of {len(self.expected)}"
+            return Row(name, float("inf"), problem, time.perf_counter() - start)
+        worst, problem = 0.0, ""
+        for spec, g, w in zip(self.signature.outputs, got, self.expected, strict=True):
+            if spec.type.dtype == "bfloat16":
+                g, w = bfloat16_to_float32(g), bfloat16_to_float32(w)
+            half = spec.type.dtype in ("bfloat16", "float16")
+            rtol = max(self.rtol, HALF_RTOL) if half else self.rtol
+            worst = max(worst, difference(g, w))
+            if not problem and not agrees(g, w, rtol, rtol):
+                problem = f"output `{spec.name}` {describe(g, w)}"
+        return Row(name, worst, problem, time.perf_counter() - start)
 
 
-def compare(name: str, got: Sequence[Array], want: Sequence[Array], rtol: float, start: float) -> Row:
-    """One row of the table."""
-    ok = len(got) == len(want) and all(agrees(g, w, rtol, rtol) for g, w in zip(got, want, strict=True))
-    worst = max((difference(g, w) for g, w in zip(got, want, strict=True)), default=0.0)
-    return Row(name, worst, ok, time.perf_counter() - start)
+def describe(got: Array, want: Array) -> str:
+    """How two arrays differ, in words."""
+    if got.dtype != want.dtype:
+        return f"is {got.dtype} instead of {want.dtype}"
+    if got.shape != want.shape:
+        return f"has shape {got.shape} instead of {want.shape}"
+    wrong = np.argwhere(~np.isclose(got, want, equal_nan=True))
+    place = tuple(int(i) for i in wrong[0]) if len(wrong) else ()
+    return f"differs by {difference(got, want):.3g}; the first of {len(wrong)} at {list(place)}"
 
 
 def as_tuple(result: Array | tuple[Array, ...]) -> tuple[Array, ...]:

@@ -5,7 +5,7 @@ from relaxir.cost.config import Config
 from relaxir.cost.target import TargetInfo
 from relaxir.cost.work import bytes_moved, flops, operations, stmt_flops
 
-__all__ = [
+__all__ = (
     "Chooser",
     "Config",
     "ConfigSpace",
@@ -18,4 +18,4 @@ __all__ = [
     "operations",
     "stmt_flops",
     "tile_rows",
-]
+)

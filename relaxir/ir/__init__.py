@@ -26,7 +26,7 @@ from relaxir.ir.module import IRModule
 from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import AnyType, FuncType, PrimType, ShapeType, TensorType, TupleType, Type
 
-__all__ = [
+__all__ = (
     "AnyType",
     "Attrs",
     "BadExample",
@@ -63,4 +63,4 @@ __all__ = [
     "Type",
     "Var",
     "const",
-]
+)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,7 +166,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatchCast:
-    """``var = value`` seen at type ``var.type``: bare new symbols are defined, everything else is checked at run time."""
+    """``var = value`` seen at type ``var.type``: bare new symbols are defined, all else is checked at run time."""
 
     var: Var
     value: Expr
@@ -176,7 +176,7 @@ class MatchCast:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Check:
-    """A run-time check of a symbolic condition, inserted by `InsertChecks`: ``relation`` must hold, else the call fails.
+    """A run-time check of a symbolic condition, inserted by `InsertChecks`: the call fails unless ``relation`` holds.
 
     ``message`` has one ``{}`` for the value of each of ``args``.
     """

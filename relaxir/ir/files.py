@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from relaxir.ir.const_text import ConstantKeys
 from relaxir.ir.printer import module_text
 from relaxir.support.errors import LoadError
+from relaxir.support.files import replacing
 
 
 def write_module(functions: Mapping[str, object], attrs: Mapping[str, object], path: str | os.PathLike[str]) -> None:
@@ -29,9 +27,9 @@ def write_module(functions: Mapping[str, object], attrs: Mapping[str, object], p
     text = module_text(functions, attrs, keys)
     try:
         if keys.arrays:
-            with _replacing(archive_path(target)) as stream:
+            with replacing(archive_path(target)) as stream:
                 np.savez(stream, **keys.arrays)  # type: ignore[arg-type]  # its stub takes the keywords for allow_pickle
-        with _replacing(target) as stream:
+        with replacing(target) as stream:
             stream.write((text + "\n").encode())
     except OSError as error:
         raise LoadError(f"cannot write `{target}`: {error.strerror or error}", code="load-path") from error
@@ -40,16 +38,3 @@ def write_module(functions: Mapping[str, object], attrs: Mapping[str, object], p
 def archive_path(path: str | os.PathLike[str]) -> Path:
     """Where the large constants of a text file stand."""
     return Path(path).with_suffix(".npz")
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            yield stream
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

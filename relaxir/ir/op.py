@@ -116,7 +116,7 @@ class InferCtx:
         return symbol
 
     def require_equal(self, a: DimLike, b: DimLike, what: str) -> None:
-        """``a == b`` must hold; ``what`` says of which axes in words: ``axis 1 of the left and axis 0 of the right``."""
+        """``a == b`` must hold; ``what`` says of which axes: ``axis 1 of the left and axis 0 of the right``."""
         verdict = self.facts.prove_equal(a, b)
         if verdict is Proof.REFUTED:
             raise ShapeMismatchError(f"{self.op}: {what}: `{to_text(a)}` is not `{to_text(b)}`", span=self.span)
@@ -233,7 +233,7 @@ class Op(Generic[A]):
     def evaluate(
         self, args: tuple[Array, ...], types: Sequence[Type], attrs: A, out: Type
     ) -> Array | tuple[Array, ...]:
-        """Run `reference` on arrays as programs hold them (bfloat16 as bits in uint16), giving arrays of type ``out``."""
+        """Run `reference` on arrays as programs hold them (bfloat16 as bits in uint16), giving type ``out``."""
         values = tuple(
             bfloat16_to_float32(a.astype(np.uint16)) if isinstance(t, TensorType) and t.dtype == "bfloat16" else a
             for a, t in zip(args, types, strict=True)

@@ -85,7 +85,7 @@ def join(a: Type, b: Type, ctx: InferCtx) -> Type:
         return TupleType(tuple(join(x, y, ctx) for x, y in zip(a.fields, b.fields, strict=True)))
     if isinstance(a, PrimType | AnyType) and a == b:
         return a
-    ctx.fail(f"branches give {describe(a)} and {describe(b)}")
+    return ctx.fail(f"branches give {describe(a)} and {describe(b)}")
 
 
 def _join_dim(a: DimLike, b: DimLike, ctx: InferCtx) -> DimLike:

@@ -155,7 +155,7 @@ def expr_dims(expr: Expr) -> tuple[DimLike, ...]:
     own: tuple[DimLike, ...] = ()
     if isinstance(expr, OpCall):
         own = attr_dims(expr.attrs)
-    elif isinstance(expr, CallTIR) or isinstance(expr, ShapeExpr):
+    elif isinstance(expr, CallTIR | ShapeExpr):
         own = expr.dims
     return own + type_dims(expr.type)
 

@@ -127,7 +127,8 @@ class EntryBinder:
         assert answer is not None
         value, relations = answer
         for r in relations:
-            text = f"{self.function}: {self.place(buffer, axis)}: got {{}}, which is not {to_text(d)} for any {missing.name}"
+            where = f"{self.function}: {self.place(buffer, axis)}"
+            text = f"{where}: got {{}}, which is not {to_text(d)} for any {missing.name}"
             yield Assert(condition(r), "runtime-shape", text, (as_expr(length),), self.span)
         yield from self.define(missing, as_expr(value), buffer, axis)
         yield self.equal(buffer, axis, d)

@@ -102,7 +102,7 @@ def _instantiate(program: PrimFunc, call: CallTIR, args: tuple[Buffer, ...]) -> 
 
 
 def inline(stmts: list[Stmt], temps: list[Buffer]) -> tuple[list[Stmt], list[Buffer]]:
-    """Replace loads of temporaries by the expression that computes the element, where that does not repeat costly work."""
+    """Replace loads of temporaries by the expression that computes the element, where that repeats no costly work."""
     position = 0
     while position < len(stmts):
         producer = stmts[position]

@@ -13,6 +13,7 @@ import numpy as np
 from relaxir.ir.expr import Array
 from relaxir.ir.module import IRModule
 from relaxir.ir.verify import verify_module
+from relaxir.support.clock import Clock
 from relaxir.support.errors import InternalError
 
 Evaluate = Callable[[IRModule], Sequence[Array]]
@@ -34,10 +35,10 @@ class VerifyEach:
 
 
 class Timing:
-    """Seconds spent in each pass, in ``seconds`` by position and name."""
+    """Seconds spent in each pass, counted by the pass's name on a clock; a pass that runs twice is counted together."""
 
-    def __init__(self) -> None:
-        self.seconds: list[tuple[str, float]] = []
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock = clock or Clock()
         self._start = 0.0
 
     def before(self, name: str, number: int, module: IRModule) -> None:
@@ -46,7 +47,7 @@ class Timing:
 
     def after(self, name: str, number: int, before: IRModule, module: IRModule) -> None:
         """Note the time."""
-        self.seconds.append((name, time.perf_counter() - self._start))
+        self.clock.add(name, time.perf_counter() - self._start)
 
 
 class PrintEach:

@@ -1,7 +1,8 @@
 """Placing tensors of symbolic sizes in one frame: exact for every shape, good at representative ones.
 
-A best-fit layout at representative sizes decides, for each two tensors alive together, which lies below. The offset of a
-tensor is then the maximum of the ends of those below it: no two overlap at any size, since the order is kept at all sizes.
+A best-fit layout at representative sizes decides, for each two tensors alive together, which lies below. The offset of
+a tensor is then the maximum of the ends of those below it: no two overlap at any size, since the order is kept at
+all sizes.
 """
 
 from __future__ import annotations

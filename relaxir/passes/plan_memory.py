@@ -75,7 +75,7 @@ class _Planner:
     def _open_early(
         self, visible: tuple[tuple[frozenset[Dim], _Frame], ...], bound: frozenset[Dim], at: If, arm: Stmt
     ) -> tuple[tuple[frozenset[Dim], _Frame], ...]:
-        """What a branch allocates at sizes known before it goes to a frame of the function, shared with the other branch."""
+        """What a branch allocates at sizes known before it goes to a frame shared with the other branch."""
         wanted = [s for s in walk(arm) if isinstance(s, AllocFrame)]
         if not any({d for e in s.buffer.shape for d in free_dims(e)} <= bound for s in wanted):
             return visible

@@ -49,7 +49,8 @@ def match_names(signature: Signature, args: Sequence[object], feeds: Mapping[str
 def as_array(value: object, function: str, spec: TensorSpec) -> Array:
     """A compact, aligned array of the declared dtype and rank over the caller's memory where possible.
 
-    NumPy arrays and DLPack producers are taken as they are; Python numbers and lists are converted to the declared dtype.
+    NumPy arrays and DLPack producers are taken as they are; Python numbers and lists are converted to the declared
+    dtype.
 
     Raises:
         ArgumentError: for another dtype, rank or kind of value.

@@ -40,7 +40,8 @@ class DLTensor(ctypes.Structure):
         if not count:
             return np.empty(shape, row.numpy)
         memory = (ctypes.c_char * (count * row.bytes)).from_address(self.data + self.byte_offset)
-        return np.frombuffer(memory, row.numpy).reshape(shape)
+        values: Array = np.frombuffer(memoryview(memory), row.numpy)
+        return values.reshape(shape)
 
 
 class Imports:

@@ -4,7 +4,7 @@ from relaxir.schedule.apply import choose, schedule
 from relaxir.schedule.packing import ContractionPlan, contraction_plans, pack_func, plan_of, rewrite_to_packed
 from relaxir.schedule.program import lift_allocs
 
-__all__ = [
+__all__ = (
     "ContractionPlan",
     "choose",
     "contraction_plans",
@@ -13,4 +13,4 @@ __all__ = [
     "plan_of",
     "rewrite_to_packed",
     "schedule",
-]
+)

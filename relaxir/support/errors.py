@@ -92,10 +92,12 @@ class ParseError(RelaxirError):
     Example::
 
         rx.parse('''
-        @R.function
-        def main(x: R.Tensor(("n",), "f32")) -> R.Tensor(("n",), "f32"):
-            y: R.Tensor((n,), "f32") = R.exp(x)     # `n` is not declared in the body
-            return y
+        @I.module
+        class Module:
+            @R.function
+            def main(x: R.Tensor(("n",), "f32")) -> R.Tensor(("n",), "f32"):
+                y: R.Tensor((n,), "f32") = R.exp(x)     # `n` is not declared in the body
+                return y
         ''')
 
     Fix: declare each symbol the body uses, one a line, before its first use: ``n = R.dim("n")``.

@@ -29,7 +29,7 @@ from relaxir.sym.printer import to_text
 from relaxir.sym.relation import Proof, Relation
 from relaxir.sym.unify import Unification, solve_linear, unify
 
-__all__ = [
+__all__ = (
     "BroadcastResult",
     "ConflictError",
     "Dim",
@@ -63,4 +63,4 @@ __all__ = [
     "substitute",
     "to_text",
     "unify",
-]
+)

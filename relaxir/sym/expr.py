@@ -85,7 +85,7 @@ def dim(name: str, min: int = 0, max: int | None = None, multiple_of: int = 1) -
 
     Raises ``SymError`` for a name that is no identifier or a range that holds no value.
     """
-    if not isinstance(name, str) or not name.isidentifier():
+    if not _is_identifier(name):
         raise SymError(f"a dimension needs an identifier as its name, not {name!r}")
     low, step = _whole(min, "min"), _whole(multiple_of, "multiple_of")
     high = None if max is None else _whole(max, "max")
@@ -95,6 +95,10 @@ def dim(name: str, min: int = 0, max: int | None = None, multiple_of: int = 1) -
         what = "value" if step == 1 else f"multiple of {step}"
         raise SymError(f"dimension {name}: no {what} lies between min {low} and max {high}")
     return Dim(name, low, high, step)
+
+
+def _is_identifier(name: object) -> bool:
+    return isinstance(name, str) and name.isidentifier()
 
 
 def _whole(value: Any, what: str) -> int:
@@ -263,7 +267,7 @@ class Broadcast(Light):
     def fold(cls, *args: DimLike) -> DimLike:
         """Return the broadcast size; a constant 1 gives the other size."""
         a, b = args
-        if a == 1 or a == b:
+        if a in (1, b):
             return b
         if b == 1:
             return a

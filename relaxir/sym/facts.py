@@ -177,5 +177,5 @@ class Facts:
         return BroadcastResult(a if self._follows(b, a) else broadcast(a, b), verdict)
 
     def _follows(self, a: DimLike, b: DimLike) -> bool:
-        """Whether ``a`` is 1 wherever the symbol ``b`` is: then ``b`` is what they broadcast to, as ``n`` for ``min(n, 512)``."""
+        """Whether ``a`` is 1 wherever the symbol ``b`` is: they broadcast to ``b``, as ``min(n, 9)`` and ``n``."""
         return isinstance(b, Dim) and self.prove_equal(substitute(a, {b: 1}), 1) is Proof.PROVED

@@ -188,7 +188,7 @@ def _evaluate_pair(expr: Any, a: int, b: int) -> int:
     if isinstance(expr, CeilDiv):
         return -(-a // b)
     if isinstance(expr, Broadcast):
-        if a != b and a != 1 and b != 1:
+        if 1 not in (a, b) and a != b:
             raise SymError(f"sizes {a} and {b} do not broadcast")
         return b if a == 1 else a
     return int(a**b)

@@ -2,4 +2,4 @@
 
 from relaxir.text.module import load, parse, save
 
-__all__ = ["load", "parse", "save"]
+__all__ = ("load", "parse", "save")

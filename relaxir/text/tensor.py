@@ -240,7 +240,7 @@ class TensorReader(ExprReader):
                 if k.arg is None:
                     raise self.source.error("`**` is not allowed in IR text", k.value)
                 reduce = isinstance(k.value, ast.Call) and member(k.value, "T") == "reduce"
-                extent = self.source.arguments(k.value, ("extent",))["extent"] if reduce else k.value  # type: ignore[arg-type]  # a call
+                extent = self.source.arguments(k.value, ("extent",))["extent"] if reduce else k.value  # type: ignore[arg-type]  # `reduce` says it is a call
                 var = Var(k.arg)
                 axes.append(Axis(var, self.dim(extent), AxisKind.REDUCE if reduce else AxisKind.SPATIAL))
                 self.scope.define(k.arg, var, k)

@@ -60,7 +60,7 @@ from relaxir.tir.stmt import (
     While,
 )
 
-__all__ = [
+__all__ = (
     "Alias",
     "Alloc",
     "AllocFrame",
@@ -116,4 +116,4 @@ __all__ = [
     "minimum",
     "ne",
     "select",
-]
+)

@@ -234,7 +234,7 @@ class Cast(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Select(Expr):
-    """``then if cond else other``; *lazy*: loads in the branch not taken are not performed (guards out-of-range loads)."""
+    """``then if cond else other``; *lazy*: loads in the branch not taken are not performed (guards bad indices)."""
 
     cond: Expr
     then: Expr

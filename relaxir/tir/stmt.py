@@ -1,8 +1,8 @@
 """Statements of tensor programs.
 
-Two forms share these nodes. The *block form* (before `Schedule`) is a sequence of `Block`: each carries its own iteration
-domain, as a compute stage. The *loop form* (after) has `For` nests around plain stores. Host programs
-(scope ``host``) add the statements of `relaxir.tir.host`.
+Two forms share these nodes. The *block form* (before `Schedule`) is a sequence of `Block`: each carries its own
+iteration domain, as a compute stage. The *loop form* (after) has `For` nests around plain stores. Host programs (scope
+``host``) add the statements of `relaxir.tir.host`.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block(Stmt):
-    """A compute stage: for every point of the spatial axes run ``init``, then ``body`` for every point of the reduce axes.
+    """A compute stage: at every spatial point run ``init``, then ``body`` for every point of the reduce axes.
 
     Points of the spatial domain are independent (any order, any thread); reduce axes come after spatial ones. A reduce
-    axis is only legal when every store in ``body`` has a ``combine``, or when ``body`` is a plain sequence over it (a scan)
-    in which case the axis is written as a `For` inside ``body``.
+    axis is only legal when every store in ``body`` has a ``combine``; a plain sequence (a scan) is a `For` inside
+    ``body``.
     """
 
     name: str

@@ -66,7 +66,7 @@ def verify_prim_func(name: str, func: PrimFunc) -> tuple[VerifyError, ...]:
 
 def violation(page: str, invariant: int, message: str, code: str, **extra: object) -> VerifyError:
     """The error for one violation; it cites the invariant's number."""
-    return VerifyError(message, code=code, notes=(f"invariant {invariant} of {page}",), **extra)  # type: ignore[arg-type]  # span
+    return VerifyError(message, code=code, notes=(f"invariant {invariant} of {page}",), **extra)  # type: ignore[arg-type]  # span and help
 
 
 class _Checker:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import TypeVar
+from functools import cache
+from typing import TypeVar, cast
 
 from relaxir.sym import Dim, DimLike, free_dims, substitute
 from relaxir.tir.buffer import Buffer
@@ -23,14 +24,20 @@ from relaxir.tir.host import (
 )
 from relaxir.tir.stmt import Alloc, Assert, Axis, Block, For, If, Let, Prefetch, Seq, Stmt, Store, Switch, While
 
-Node = TypeVar("Node", Expr, Stmt)
+Node = TypeVar("Node", bound=Expr | Stmt)
+
+
+@cache
+def field_names(kind: type[Expr | Stmt]) -> tuple[str, ...]:
+    """Names of a node class's fields; ``dataclasses.fields`` is too slow for every visit."""
+    return tuple(f.name for f in fields(kind))  # type: ignore[arg-type]  # every node is a dataclass
 
 
 def child_exprs(node: Expr | Stmt) -> tuple[Expr, ...]:
     """Expressions directly below a node, in evaluation order."""
     found: tuple[Expr, ...] = ()
-    for f in fields(node):  # type: ignore[arg-type]  # every node is a dataclass
-        value = getattr(node, f.name)
+    for name in field_names(type(node)):
+        value = getattr(node, name)
         if isinstance(value, Expr):
             found += (value,)
         elif isinstance(value, tuple):
@@ -73,7 +80,7 @@ def all_exprs(stmt: Stmt) -> Iterator[Expr]:
 
 
 def map_expr(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:
-    """Rebuild bottom-up: ``fn`` sees each node after its children were rebuilt; unchanged trees are returned as they are."""
+    """Rebuild bottom-up: ``fn`` sees each node after its children; unchanged trees are returned as they are."""
     if isinstance(expr, Load):
         items = tuple(map_expr(i, fn) for i in expr.indices)
         expr = expr if all(a is b for a, b in zip(items, expr.indices, strict=True)) else Load(expr.buffer, items)
@@ -164,8 +171,8 @@ def substitute_vars(node: Node, mapping: Mapping[Var, Expr]) -> Node:
     def swap(e: Expr) -> Expr:
         return mapping.get(e, e) if isinstance(e, Var) else e
 
-    rebuilt = map_expr(node, swap) if isinstance(node, Expr) else map_stmt(node, on_expr=swap)
-    return rebuilt  # type: ignore[return-value]  # the same kind of node as went in
+    changed = map_expr(node, swap) if isinstance(node, Expr) else map_stmt(node, on_expr=swap)
+    return cast(Node, changed)  # the same kind of node as went in
 
 
 def substitute_buffers(stmt: Stmt, mapping: Mapping[Buffer, Buffer]) -> Stmt:
@@ -174,7 +181,7 @@ def substitute_buffers(stmt: Stmt, mapping: Mapping[Buffer, Buffer]) -> Stmt:
 
 
 def substitute_dims(stmt: Stmt, mapping: Mapping[Dim, DimLike]) -> Stmt:
-    """Replace symbols in every dimension expression; buffers with those symbols in their shape are rebuilt, one new per old."""
+    """Replace symbols in every dimension expression; buffers that have them are rebuilt, one new per old."""
     renamed: dict[Buffer, Buffer] = {}
 
     def buffer(b: Buffer) -> Buffer:

@@ -147,7 +147,7 @@ def test_concurrent_calls(mlp) -> None:
 
 
 def test_library_round_trip(mlp, tmp_path: Path) -> None:
-    module, exe = mlp
+    _, exe = mlp
     path = exe.export(tmp_path / "model.so")
     assert path.with_suffix(".h").is_file()
     moved = tmp_path / "elsewhere" / "renamed.so"

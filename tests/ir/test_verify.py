@@ -54,8 +54,8 @@ def module(
     *bindings: Bind | MatchCast | Check, dataflow: bool = False, outputs: tuple[Var, ...] = (), **changes: object
 ) -> IRModule:
     """A module whose function ``main`` has one block, beside a kernel and an impure function."""
-    body = Body((BindingBlock(bindings, dataflow, outputs),), changes.pop("result", X))  # type: ignore[arg-type]  # a value
-    func = replace(Function((X, C), body, body.type), **changes)  # type: ignore[arg-type]  # fields
+    body = Body((BindingBlock(bindings, dataflow, outputs),), changes.pop("result", X))  # type: ignore[arg-type]  # always an expression
+    func = replace(Function((X, C), body, body.type), **changes)  # type: ignore[arg-type]  # fields of Function
     noisy = Function((X,), Body((), X), T, pure=False)
     return IRModule({"main": func, "kernel": kernel(), "noisy": noisy})
 
@@ -72,7 +72,7 @@ def call(
     callee: str, args: tuple[Expr, ...] = (X,), dims: tuple[object, ...] = (N,), type_: TensorType = T
 ) -> IRModule:
     """A module with one call_tir."""
-    return module(Bind(Y, CallTIR(callee, args, dims, type_)))  # type: ignore[arg-type]  # dims
+    return module(Bind(Y, CallTIR(callee, args, dims, type_)))  # type: ignore[arg-type]  # tests pass dimensions
 
 
 def branch(value: Expr, result: Expr | None = None) -> Body:
@@ -94,7 +94,7 @@ def leaking_branch() -> IRModule:
 def reshaped() -> tuple[Bind, ...]:
     """A reshape to an undefined symbol."""
     reshape = TABLE["reshape"]
-    value = OpCall(reshape, (X,), reshape.Attrs(shape=(M,)), TensorType((N * 4,), "f32"))  # type: ignore[call-arg]  # its attrs
+    value = OpCall(reshape, (X,), reshape.Attrs(shape=(M,)), TensorType((N * 4,), "f32"))  # type: ignore[call-arg]  # the class of its attributes
     return (Bind(Var("y", value.type), value),)
 
 
@@ -171,7 +171,7 @@ def test_flattened_views_are_allowed() -> None:
     flat = TensorType((N * 4,), "f32")
     reshape = TABLE["reshape"]
     view = Var("view", flat)
-    cast = OpCall(reshape, (X,), reshape.Attrs(shape=(N * 4,)), flat)  # type: ignore[call-arg]  # its attrs
+    cast = OpCall(reshape, (X,), reshape.Attrs(shape=(N * 4,)), flat)  # type: ignore[call-arg]  # the class of its attributes
     good = module(Bind(view, cast), Bind(Y, CallTIR("kernel", (view,), (N,), T)))
     assert not verify_module(good)
     bad = module(Bind(view, cast), Bind(Y, CallTIR("kernel", (view,), (N * 2,), T)))

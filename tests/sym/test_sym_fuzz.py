@@ -87,7 +87,7 @@ WHERE = st.lists(
             "n % m == 0",
             "n - m >= 2",
             "k % 6 == 0",
-        ]  # fmt: skip
+        ]
     ),
     max_size=3,
     unique=True,
@@ -105,8 +105,7 @@ def read(text, scope):
 def points(ranges, where, count=40):
     """Return valuations that satisfy the ranges and relations."""
     allowed = [
-        [v for v in VALUES if v >= low and (high is None or v <= high) and v % step == 0]
-        for low, high, step in ranges
+        [v for v in VALUES if v >= low and (high is None or v <= high) and v % step == 0] for low, high, step in ranges
     ]
     result = []
     # walk the box in a scattered but fixed order
@@ -137,7 +136,8 @@ def test_sound(left, right, ranges, where, k):
         answers = [facts.prove_equal(a, b), facts.prove_le(a, b), facts.prove_lt(a, b), facts.divides(k, a)]
         assert facts.prove_equal(a, a) is Proof.PROVED
     except SymError as error:  # the facts make a divisor 0 or two sizes unequal
-        assert "zero" in str(error) or "broadcast" in str(error)
+        if "zero" not in str(error) and "broadcast" not in str(error):
+            raise
         return
     for env in envs:
         x, y = value(left, env), value(right, env)
@@ -231,6 +231,4 @@ def test_normalize_keeps_sympys_value(text):
     except (SymError, ZeroDivisionError):  # zoo, nan
         assume(False)
     for n, m, k in [(5, 3, 2), (16, 1, 7), (2, 9, 4)]:
-        assert plain.subs({dim("n"): n, dim("m"): m, dim("k"): k}) == evaluate(
-            light, {"n": n, "m": m, "k": k}
-        )
+        assert plain.subs({dim("n"): n, dim("m"): m, dim("k"): k}) == evaluate(light, {"n": n, "m": m, "k": k})

@@ -96,8 +96,8 @@ def example_module(operator: Op[Attrs], example: Example) -> IRModule:
 def lowered(operator: Op[Attrs], module: IRModule) -> PrimFunc:
     """The loops of the only call of a module."""
     call = module["main"].body.bindings[0].value  # type: ignore[union-attr]  # as example_module builds it
-    outs = call.type.fields if isinstance(call.type, TupleType) else (call.type,)  # type: ignore[union-attr]  # as above
-    return operator.lower(tuple(a.type for a in call.args), call.attrs, outs)  # type: ignore[union-attr]  # as above
+    outs = call.type.fields if isinstance(call.type, TupleType) else (call.type,)  # type: ignore[union-attr]  # the same holds here
+    return operator.lower(tuple(a.type for a in call.args), call.attrs, outs)  # type: ignore[union-attr]  # the same holds here
 
 
 def exact_module() -> IRModule:
@@ -146,7 +146,7 @@ def test_exact_values_and_awkward_names() -> None:
     feeds = [np.zeros((4, 7), np.float32), np.zeros(4, np.float32), np.float32(0)]
     results = zip(evaluate(module, "for", *feeds), evaluate(again, "for", *feeds), strict=True)
     assert all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in results)
-    stored = zip(module.attrs["constants"], again.attrs["constants"], strict=True)  # type: ignore[call-overload]  # tuples
+    stored = zip(module.attrs["constants"], again.attrs["constants"], strict=True)  # type: ignore[call-overload]  # both are tuples
     assert all(a.data.tobytes() == b.data.tobytes() for a, b in stored)
 
 

@@ -63,7 +63,7 @@ def block(body: Stmt, *kinds: AxisKind, init: Stmt | None = None) -> Block:
 
 def small(shape: tuple[object, ...], scope: Scope = Scope.STACK) -> Buffer:
     """A private buffer."""
-    return Buffer("small", shape, "f32", scope)  # type: ignore[arg-type]  # dims
+    return Buffer("small", shape, "f32", scope)  # type: ignore[arg-type]  # tests pass dimensions
 
 
 def raw(op: BinOp, dtype: str) -> Stmt:

@@ -20,6 +20,7 @@ from relaxir.backends.llvm.memory import HugeMemory
 from relaxir.backends.llvm.target import Target
 from relaxir.ir.expr import Constant
 from relaxir.ir.module import IRModule
+from relaxir.support.clock import Clock
 from relaxir.tir import CallLibrary, PrimFunc
 from relaxir.tir.visit import walk
 
@@ -36,6 +37,7 @@ class BuildOptions:
         cache: object cache, or None.
         progress: called with (done, total) as objects are finished.
         group: how many kernels share one LLVM module.
+        clock: counts the seconds of ``emit``, ``LLVM`` and ``weights``.
     """
 
     target: Target = field(default_factory=lambda: Target.parse("native"))
@@ -43,6 +45,7 @@ class BuildOptions:
     cache: ObjectCache | None = None
     progress: Callable[[int, int], None] | None = None
     group: int = 8
+    clock: Clock = field(default_factory=Clock)
 
 
 def place_constants(constants: Sequence[Constant]) -> tuple[tuple[int, ...], int]:
@@ -68,7 +71,7 @@ def fill_weights(constants: Sequence[Constant], offsets: Sequence[int], size: in
 
 
 def groups(kernels: Mapping[str, PrimFunc], size: int) -> list[dict[str, PrimFunc]]:
-    """Kernels in the order of their names, ``size`` to a module: texts do not depend on the order of the passes' tables."""
+    """Kernels in the order of their names, ``size`` to a module: texts do not depend on the passes' order."""
     names = sorted(kernels)
     return [{n: kernels[n] for n in names[i : i + size]} for i in range(0, len(names), size)]
 
@@ -100,23 +103,27 @@ def build(module: IRModule, options: BuildOptions, metadata: Callable[[SiteTable
     constants: tuple[Constant, ...] = tuple(module.attrs.get("constants", ()))  # type: ignore[arg-type]  # set by LowerHost
     offsets, size = place_constants(constants)
     sites = SiteTable()
-    texts = [emit_module(g, options.target, sites) for g in groups(kernels, options.group)]
-    texts.append(emit_module(hosts, options.target, sites, constants=offsets, kernels=kernels))
+    with options.clock("emit"):
+        texts = [emit_module(g, options.target, sites) for g in groups(kernels, options.group)]
+        texts.append(emit_module(hosts, options.target, sites, constants=offsets, kernels=kernels))
     entries = tuple(hosts)
     functions = [
         HostFunction(n, len(hosts[n].inputs), hosts[n].outputs, query=query_program(hosts[n]) is not None)
         for n in entries
     ]
-    return Library.from_texts(
-        texts,
-        options.target,
-        functions=functions,
-        sites=sites.sites,
-        metadata_json=metadata(sites),
-        extra_exports=tuple(import_symbol(s) for s in library_symbols(module)),
-        weights=fill_weights(constants, offsets, size),
-        jobs=options.jobs,
-        cache=options.cache,
-        progress=options.progress,
-        options=CompileOptions("sroa"),  # emitted code keeps accumulators in stack slots
-    )
+    with options.clock("weights"):
+        weights = fill_weights(constants, offsets, size)
+    with options.clock("LLVM"):
+        return Library.from_texts(
+            texts,
+            options.target,
+            functions=functions,
+            sites=sites.sites,
+            metadata_json=metadata(sites),
+            extra_exports=tuple(import_symbol(s) for s in library_symbols(module)),
+            weights=weights,
+            jobs=options.jobs,
+            cache=options.cache,
+            progress=options.progress,
+            options=CompileOptions("sroa"),  # emitted code keeps accumulators in stack slots
+        )

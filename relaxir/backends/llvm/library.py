@@ -15,6 +15,7 @@ from relaxir.backends.llvm.loader import load_memory, unload
 from relaxir.backends.llvm.memory import HugeMemory
 from relaxir.backends.llvm.runtime_ir import PUBLIC_SYMBOLS, runtime_text
 from relaxir.backends.llvm.target import Target
+from relaxir.support.files import replacing
 
 
 class RxOptions(ctypes.Structure):
@@ -180,9 +181,11 @@ class Library:
 
         With ``header``, the C header goes beside it, with the suffix ``.h``.
         """
+        size = link_to_file(path, self.objects, soname=path.name, exports=self.exports, weights=self._segment())
         if header is not None:
-            path.with_suffix(".h").write_text(header_text(path.stem, header))
-        return link_to_file(path, self.objects, soname=path.name, exports=self.exports, weights=self._segment())
+            with replacing(path.with_suffix(".h")) as stream:
+                stream.write(header_text(path.stem, header).encode())
+        return size
 
     def _segment(self) -> WeightsSegment | None:
         return None if self.weights is None else WeightsSegment([self.weights.view])

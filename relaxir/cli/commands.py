@@ -1,0 +1,226 @@
+"""Commands and their options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+
+import relaxir as rx
+from relaxir.cli.failures import Group
+from relaxir.cli.inputs import make_inputs, parse_sizes, read_inputs
+from relaxir.cli.models import check_file, load_executable, load_module, output_path
+from relaxir.cli.outputs import check_results_path, console, results_table, save_results, seconds_table
+from relaxir.cli.progress import progress_bar
+from relaxir.cli.stages import COMPILED, Comparison, Row, as_tuple, stage_text
+from relaxir.ir import IRModule
+from relaxir.ir.expr import Array
+from relaxir.passes import Instrument
+from relaxir.passes.instruments import CompareEach, VerifyEach
+from relaxir.runtime.signature import Signature, signature_of
+from relaxir.support.errors import ArgumentError, InternalError, RelaxirError
+from relaxir.support.errors import codes as error_codes
+from relaxir.support.errors import explain as explain_code
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+CHECK_SIZE = 2
+"""Size of symbols that `check` takes: 1 would hide what broadcasts."""
+
+DIMS = click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    metavar="NAME=MIN..MAX",
+    help="Range of a named dimension, or a value; repeatable.",
+)
+MODEL = click.argument("model", type=click.Path(path_type=Path))
+INPUTS = click.option(
+    "-i", "--input", "inputs", multiple=True, metavar="[NAME=]FILE", help=".npy for one input, .npz for several."
+)
+SIZES = click.option(
+    "-s", "--size", "sizes", multiple=True, metavar="NAME=N", help="Size of a symbol for generated inputs; repeatable."
+)
+FUNCTION = click.option("-f", "--function", default="main", show_default=True)
+SEED = click.option("--seed", default=0, show_default=True, help="Of generated inputs.")
+THREADS = click.option(
+    "--threads", type=click.IntRange(1, 1024), help="Most threads of a call (default: all the process may use)."
+)
+
+
+@click.group(cls=Group, context_settings=CONTEXT)
+@click.option("--traceback", is_flag=True, help="Show Python's traceback before the message of an error.")
+@click.version_option(package_name="relaxir")
+def main(traceback: bool) -> None:
+    """Compile models with dynamic shapes to native code."""
+
+
+@main.command(name="compile")
+@MODEL
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Library to write (default: MODEL with .so).")
+@click.option(
+    "--target", default="native", show_default=True, help="native, x86-64-v2/v3/v4, aarch64 or an LLVM triple."
+)
+@THREADS
+@click.option("--no-cache", is_flag=True, help="Do not use the object cache.")
+@click.option("--timing", is_flag=True, help="Print the seconds of each pass and step.")
+@click.option("--check-each", is_flag=True, help="Verify each pass and compare its result in the interpreter.")
+@DIMS
+def compile_(
+    model: Path,
+    output: Path | None,
+    target: str,
+    threads: int | None,
+    no_cache: bool,
+    timing: bool,
+    check_each: bool,
+    dims: tuple[str, ...],
+) -> None:
+    """Compile MODEL (.onnx or .rx) to a self-contained library and a C header."""
+    check_file(model)
+    path = output_path(model, output)
+    module = load_module(model, dims)
+    watchers = checkers(module) if check_each else ()
+    with progress_bar("compiling") as tick:
+        exe = rx.compile(
+            module, target=target, threads=threads, cache=not no_cache, progress=tick, instruments=watchers
+        )
+    exe.export(path)
+    if timing:
+        console().print(seconds_table(exe.details["seconds"]))
+    click.echo(f"wrote {path} ({path.stat().st_size:,} bytes) and {path.with_suffix('.h')}")
+
+
+def checkers(module: IRModule) -> tuple[Instrument, ...]:
+    """Instruments that stop a compilation at the first pass that is wrong on generated inputs."""
+    signatures = [signature_of(n, f) for n, f in module.graph_functions().items()]
+    fed = [(s.name, list(make_inputs(s, {}, 0, have={}, default=CHECK_SIZE).values())) for s in signatures]
+
+    def evaluate(stage: IRModule) -> list[Array]:
+        return [r for name, arrays in fed for r in as_tuple(rx.evaluate(stage, name, *arrays))]
+
+    return (VerifyEach(), CompareEach(evaluate))
+
+
+@main.command()
+@MODEL
+@INPUTS
+@SIZES
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the results to this .npz or .npy file.")
+@FUNCTION
+@THREADS
+@SEED
+@DIMS
+def run(
+    model: Path,
+    inputs: tuple[str, ...],
+    sizes: tuple[str, ...],
+    output: Path | None,
+    function: str,
+    threads: int | None,
+    seed: int,
+    dims: tuple[str, ...],
+) -> None:
+    """Run MODEL (.onnx, .rx or an exported .so) on files, or on inputs generated in the given sizes (default 1)."""
+    if output is not None:
+        check_results_path(output)
+    exe = load_executable(model, dims, threads)
+    main = exe[function]
+    feeds = feed(exe.signatures[function], inputs, sizes, seed, 1)
+    results = dict(zip(main.output_names, as_tuple(main(**feeds)), strict=True))
+    console().print(results_table(results))
+    if output is not None:
+        save_results(output, results)
+        click.echo(f"wrote {output}")
+
+
+def feed(
+    signature: Signature, files: tuple[str, ...], sizes: tuple[str, ...], seed: int, default: int
+) -> dict[str, Array]:
+    """Inputs from files, and generated ones for the others."""
+    have = read_inputs(files, signature)
+    return {**make_inputs(signature, parse_sizes(sizes), seed, have=have, default=default), **have}
+
+
+@main.command()
+@MODEL
+@click.option("--after", default="", metavar="PASS", help="Show the module after this pass; `all`: after each.")
+@click.option("--changed", is_flag=True, help="With --after all: only where the text changed.")
+@click.option("--color/--no-color", default=None, help="Default: where the output is a terminal.")
+@DIMS
+def show(model: Path, after: str, changed: bool, color: bool | None, dims: tuple[str, ...]) -> None:
+    """Print the IR of MODEL, as imported or after a pass."""
+    text = stage_text(load_module(model, dims), after, changed)
+    out = Console(force_terminal=color)
+    if out.is_terminal:
+        out.print(Syntax(text, "python", background_color="default", word_wrap=True))
+    else:
+        click.echo(text)
+
+
+@main.command()
+@MODEL
+@INPUTS
+@SIZES
+@FUNCTION
+@SEED
+@click.option("--rtol", default=1e-4, show_default=True, help="Largest difference, relative to the largest element.")
+@click.option("--bisect", is_flag=True, help="Run as few stages as find the wrong one: for models slow to interpret.")
+@DIMS
+def check(
+    model: Path,
+    inputs: tuple[str, ...],
+    sizes: tuple[str, ...],
+    function: str,
+    seed: int,
+    rtol: float,
+    bisect: bool,
+    dims: tuple[str, ...],
+) -> None:
+    """Run MODEL in the interpreter after every pass, then compiled; name the first pass that changes a result."""
+    module = load_module(model, dims)
+    functions = module.graph_functions()
+    if function not in functions:
+        known = ", ".join(f"`{n}`" for n in functions)
+        raise ArgumentError(f"no function `{function}`", code="argument-name", help=f"the module has {known}")
+    signature = signature_of(function, functions[function])
+    feeds = feed(signature, inputs, sizes, seed, CHECK_SIZE)
+    unknown = [n for n in feeds if n not in {i.name for i in signature.inputs}]
+    if unknown:
+        raise ArgumentError(f"{function}: no argument `{unknown[0]}`", code="argument-name")
+    comparison = Comparison(module, signature, [feeds[i.name] for i in signature.inputs], rtol)
+    rows: list[Row] = []
+    with progress_bar("checking") as tick:
+        for row in comparison.bisect() if bisect else comparison.rows():
+            rows.append(row)
+            tick(len(rows), len(comparison.pipeline.passes) + 2)
+    table = Table("stage", "largest difference", "seconds")
+    for row in rows:
+        colour = "green" if row.ok else "red"
+        table.add_row(row.name, f"[{colour}]{row.difference:.3g}[/]", f"{row.seconds:.2f}")
+    console().print(table)
+    wrong = [row for row in rows if not row.ok]
+    if wrong:
+        raise verdict(wrong[-1], model)
+
+
+def verdict(row: Row, model: Path) -> RelaxirError:
+    """The error for the first wrong stage."""
+    if row.name == COMPILED:
+        return InternalError(
+            f"the compiled code is wrong although every pass is right: {row.problem}",
+            notes=[f"the tensor programs it was made from: relaxir show {model} --after PlanMemory"],
+        )
+    return InternalError(
+        f"pass `{row.name}` is the first wrong one: {row.problem}",
+        notes=[f"what it made: relaxir show {model} --after {row.name}"],
+    )
+
+
+@main.command()
+@click.argument("code", required=False)
+def explain(code: str | None) -> None:
+    """Show the manual page of an error CODE; without one, list all codes."""
+    click.echo("\n".join(error_codes()) if code is None else explain_code(code).rstrip())

@@ -1,0 +1,36 @@
+"""Seconds spent in the named parts of a piece of work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Adds up wall time by name; the names stay in the order in which they were first used.
+
+    >>> clock = Clock()
+    >>> with clock("emit"):
+    ...     pass
+    >>> list(clock.seconds), clock.seconds["emit"] < 1
+    (['emit'], True)
+    """
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds by name."""
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Count the time of a block under ``name``, also when it fails."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(name, time.perf_counter() - start)
+
+    def add(self, name: str, seconds: float) -> None:
+        """Count time that was measured elsewhere."""
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds

@@ -1,0 +1,125 @@
+"""`relaxir check` names the first wrong pass, whatever is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import relaxir as rx
+from relaxir.cli.stages import COMPILED, Comparison
+from relaxir.ir import IRModule
+from relaxir.ir.expr import Bind, Binding, OpCall
+from relaxir.ir.rewrite import Rewriter, map_functions
+from relaxir.ops import TABLE
+from relaxir.passes import Pass, PassContext, Pipeline
+from relaxir.pipelines import DEFAULT
+from relaxir.runtime.signature import signature_of
+from tests.cli.conftest import Run
+from tests.e2e import models
+
+
+class _Subtract(Rewriter):
+    def binding(self, binding: Binding) -> tuple[Binding, ...]:
+        (new,) = super().binding(binding)
+        if isinstance(new, Bind) and isinstance(new.value, OpCall) and new.value.op.name == "add":
+            return (replace(new, value=replace(new.value, op=TABLE["subtract"])),)
+        return (new,)
+
+
+def subtract(module: IRModule) -> IRModule:
+    """Turn additions into subtractions: well-formed and wrong."""
+    return map_functions(module, lambda f: _Subtract().function(f))
+
+
+def drop(module: IRModule) -> IRModule:
+    """Lose a tensor program that is still called: ill-formed."""
+    return replace(module, functions={n: f for n, f in module.functions.items() if n != "add"})
+
+
+def fail(module: IRModule) -> IRModule:
+    """Refuse."""
+    raise rx.RelaxirError("cannot go on")
+
+
+@dataclass(frozen=True)
+class Wrong(Pass):
+    """A pass with a fault."""
+
+    name = "Wrong"
+    fault: Callable[[IRModule], IRModule] = subtract
+
+    def run(self, module: IRModule, ctx: PassContext) -> IRModule:
+        """Apply the fault."""
+        return self.fault(module)
+
+
+def with_fault(after: str, fault: Callable[[IRModule], IRModule]) -> Pipeline:
+    """The compiler with a wrong pass behind a right one."""
+    passes = list(DEFAULT)
+    position = [p.name for p in passes].index(after) + 1
+    return Pipeline([*passes[:position], Wrong(fault), *passes[position:]])
+
+
+def compare(pipeline: Pipeline) -> Comparison:
+    """A comparison on the perceptron."""
+    module = models.mlp()
+    x = np.random.default_rng(0).standard_normal((3, 24)).astype(np.float32)
+    return Comparison(module, signature_of("main", module.graph_functions()["main"]), [x], 1e-4, pipeline)
+
+
+@pytest.mark.parametrize(
+    ("after", "fault", "words"),
+    [
+        ("Decompose", subtract, "output `out0` differs by"),
+        ("SimplifyDims", subtract, "output `out0` differs by"),
+        ("LegalizeOps", drop, "add"),
+        ("Canonicalize", fail, "the pass failed: cannot go on"),
+    ],
+)
+def test_the_wrong_pass_is_found(after: str, fault: Callable[[IRModule], IRModule], words: str) -> None:
+    rows = list(compare(with_fault(after, fault)).rows())
+    assert all(r.ok for r in rows[:-1])
+    assert (rows[-1].name, rows[-1].ok) == ("Wrong", False)
+    assert words in rows[-1].problem
+
+
+def test_bisection_finds_the_same_with_fewer_stages() -> None:
+    comparison = compare(with_fault("LegalizeOps", rename_outputs))
+    rows = list(comparison.bisect())
+    wrong = [r for r in rows if not r.ok]
+    assert wrong[-1].name == "Wrong"
+    assert len(rows) < len(list(comparison.changes()))
+
+
+def rename_outputs(module: IRModule) -> IRModule:
+    """Replace the tensor program of the addition by that of a subtraction."""
+    other = rx.passes.LegalizeOps()(subtract(models.mlp()))
+    return replace(module, functions={**module.functions, "add": other.functions["subtract"]})
+
+
+def test_right_passes_and_wrong_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    comparison = compare(DEFAULT)
+    assert all(r.ok for r in comparison.rows())
+    honest = rx.compile
+    monkeypatch.setattr(rx, "compile", lambda module, pipeline: honest(subtract(module), pipeline=pipeline))
+    rows = list(comparison.rows())
+    assert [(r.name, r.ok) for r in rows if not r.ok] == [(COMPILED, False)]
+
+
+def test_the_command(relaxir: Run, text_model: Path, onnx_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for options in ((), ("--bisect",), ("-s", "batch=7", "--seed", "1")):
+        done = relaxir("check", onnx_model, *options)
+        assert done.exit_code == 0, done.output
+        assert COMPILED in done.stdout
+    monkeypatch.setattr(
+        "relaxir.cli.commands.Comparison", lambda *args: Comparison(*args, with_fault("DeadCode", subtract))
+    )
+    for options in ((), ("--bisect",)):
+        done = relaxir("check", text_model, *options)
+        assert done.exit_code == 1
+        assert done.stderr.startswith("internal error: pass `Wrong` is the first wrong one: output `out0` differs by")
+        assert "relaxir show" in done.stderr
