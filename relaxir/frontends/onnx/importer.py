@@ -1,4 +1,4 @@
-"""From an ONNX graph to a module: inputs become parameters, nodes become operators, all problems are reported at once."""
+"""From an ONNX graph to a module: inputs become parameters, nodes operators; all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class Importer:
         return default
 
     def symbol(self, param: str, name: str, axis: int) -> DimLike:
-        """A symbol for a dynamic dimension: one per name; unnamed ones (``?``, ``-1``, expressions) are all different."""
+        """A symbol for a dynamic dimension: one per name; unnamed ones (``?``, ``-1``) are all different."""
         place = f"{name}:{axis}"
         if place in self.overrides:
             return self.overridden(place, 0)
@@ -215,7 +215,9 @@ class Importer:
 
     def new_symbol(self, stem: str) -> Dim:
         """A symbol whose name collides with no other, nor with the caller's."""
-        taken = {s.name for s in self.symbols.values()} | {d.name for d in self.overrides.values() if isinstance(d, Dim)}
+        taken = {s.name for s in self.symbols.values()} | {
+            d.name for d in self.overrides.values() if isinstance(d, Dim)
+        }
         try:
             return dim(stem) if stem not in taken else fresh(stem, taken)
         except SymError:
@@ -295,4 +297,6 @@ def report(problems: Sequence[RelaxirError], model: str) -> RelaxirError:
     notes = (*shown, f"... and {rest} more") if rest else shown
     if broken:
         return type(broken[0])(f"`{model}` has {len(problems)} problems, first: {broken[0].message}", notes=notes)
-    return UnsupportedError(f"`{model}` has {len(problems)} nodes that cannot be imported", code="import-unsupported", notes=notes)
+    return UnsupportedError(
+        f"`{model}` has {len(problems)} nodes that cannot be imported", code="import-unsupported", notes=notes
+    )

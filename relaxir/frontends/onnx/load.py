@@ -92,7 +92,9 @@ def check_graph(graph: GraphProto, outer: frozenset[str], depth: int) -> None:
     for node in graph.node:
         for name in node.input:
             if name and name not in defined:
-                raise LoadError(f"{describe(node)} reads `{name}`, which nothing before it defines", help="is the graph sorted?")
+                raise LoadError(
+                    f"{describe(node)} reads `{name}`, which nothing before it defines", help="is the graph sorted?"
+                )
         for sub in subgraphs(node):
             check_graph(sub, frozenset(defined), depth + 1)
         for name in node.output:
@@ -114,7 +116,11 @@ def check_text(graph: GraphProto) -> None:
     """
     dims = (d.dim_param for i in (*graph.input, *graph.output, *graph.value_info) for d in i.type.tensor_type.shape.dim)
     named = (v.name for v in (*graph.input, *graph.output, *graph.initializer, *graph.value_info))
-    nodes = (t for n in graph.node for t in (n.op_type, n.domain, n.name, *n.input, *n.output, *(a.name for a in n.attribute)))
+    nodes = (
+        t
+        for n in graph.node
+        for t in (n.op_type, n.domain, n.name, *n.input, *n.output, *(a.name for a in n.attribute))
+    )
     for text in (*dims, *named, *nodes):
         if not isinstance(text, str):
             raise LoadError(f"a name is not UTF-8 text: {text!r}")
