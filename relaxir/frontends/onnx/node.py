@@ -37,6 +37,9 @@ class Host(Protocol):
     reader: TensorReader
     ranks: Mapping[str, int]
 
+    def short_dim(self, d: DimLike) -> DimLike:
+        """A symbol for a long dimension formula, the dimension itself if it is short."""
+
     def run_graph(self, graph: GraphProto, inputs: Sequence[Value]) -> list[Value]:
         """Import a subgraph in place."""
 
@@ -261,7 +264,7 @@ class Node:
         if folded is not None:
             return folded
         tensors = tuple(v.materialize(self.bb) for v in items)
-        var = self.bb.emit(make_call(op, tensors, attrs, self.span))
+        var = self.bb.emit(make_call(op, tensors, attrs, self.span), rename=self.host.short_dim)
         return self.wrap(var)
 
     def named_sizes(self, sizes: object) -> object:
