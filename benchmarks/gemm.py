@@ -1,19 +1,26 @@
 """Scheduled matrix products ``[n, K] x [K, N]`` with packed weights, against the machine's peak and NumPy's BLAS.
 
-One thread, run under a timing lock: ``python -m benchmarks.gemm [target [K N [configuration]]]``. The schedule is what
-the compiler makes of the block form of ``matmul``; nothing here is written by hand.
+Run under a timing lock, BLAS on one thread and choosing its kernels itself:
+``env -u OPENBLAS_CORETYPE OPENBLAS_NUM_THREADS=1 python -m benchmarks.gemm [target [K N [configuration]]]``.
+The schedule is what the compiler makes of the block form of ``matmul``; nothing here is written by hand.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from functools import partial
 
-for name in ("OPENBLAS_CORETYPE", "NVPL_BLAS_DEBUG_CPU_TYPE"):
-    os.environ.pop(name, None)
-os.environ["OPENBLAS_NUM_THREADS"] = "1"
+import numpy as np
 
+<<<<<<< HEAD
+from benchmarks.emit_gemm import aligned, best, peak
+from relaxir.backends.llvm.target import Target
+from relaxir.cost import Config, RuleChooser, TargetInfo
+from relaxir.schedule import pack_func, plan_of, rewrite_to_packed, schedule
+from relaxir.sym import dim
+from relaxir.tir import Combine, PrimFunc, ProgramBuilder
+from tests.backends.emit_harness import Jit
+=======
 import numpy as np  # noqa: E402  # the environment must be set before BLAS is loaded
 
 from benchmarks.emit_gemm import aligned, best, peak  # noqa: E402  # as above: after the environment
@@ -23,6 +30,7 @@ from relaxir.schedule import pack_func, plan_of, rewrite_to_packed, schedule  # 
 from relaxir.sym import dim  # noqa: E402  # as above: after the environment
 from relaxir.tir import Combine, PrimFunc, ProgramBuilder  # noqa: E402  # as above: after the environment
 from tests.backends.emit_harness import Jit  # noqa: E402  # as above: after the environment
+>>>>>>> cli
 
 ROWS = (1, 2, 4, 7, 16, 33, 64, 128, 512)
 

@@ -7,7 +7,7 @@ be run as well as printed; its comparisons and casts may turn a last-bit differe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -87,6 +87,8 @@ class Env:
     buffers: list[Buffer]
     scalars: list[LoopVar] = field(default_factory=list)
     dims: tuple[Dim, ...] = ()
+    exact: bool = False
+    """Only small whole numbers and operations that are exact on them: any order of evaluation gives the same."""
 
     def loads(self, dtype: str) -> list[Expr]:
         """Elements that are in range: each axis is indexed by a loop of its extent."""
@@ -117,12 +119,13 @@ def scalars(draw: Draw, env: Env, dtype: str, depth: int = 3) -> Expr:
         other = "int64" if dtype != "int64" else "float32"
         return cast(draw(scalars(env, other, depth - 1)), dtype)
     if choice == 2:
-        return call(Intrinsic.NEG if dtype == "int64" else draw(st.sampled_from(list(FLOAT_INTRINSICS))), a)
+        return call(Intrinsic.NEG if dtype == "int64" else draw(st.sampled_from(EXACT_INTRINSICS if env.exact else FLOAT_INTRINSICS)), a)
     ops = (BinOp.ADD, BinOp.SUB, BinOp.MUL, BinOp.MIN, BinOp.MAX)
     return binary(draw(st.sampled_from(ops)), a, b)
 
 
 FLOAT_INTRINSICS = (Intrinsic.EXP, Intrinsic.NEG, Intrinsic.TANH, Intrinsic.ABS, Intrinsic.FLOOR, Intrinsic.SQRT)
+EXACT_INTRINSICS = (Intrinsic.NEG, Intrinsic.ABS, Intrinsic.FLOOR)
 
 
 @st.composite
@@ -135,13 +138,15 @@ def _leaves(draw: Draw, env: Env, dtype: str) -> Expr:
             [v for v, _ in env.loops] + [Size(d) for d in env.dims] + [literal(draw(st.integers(-9, 99)))]
         )
         return draw(st.sampled_from(ints))
+    if env.exact:
+        return literal(draw(st.integers(-3, 3)), dtype)
     width = 64 if dtype == "float64" else 32
     return literal(draw(st.floats(width=width)), dtype)
 
 
 @st.composite
-def block_programs(draw: Draw) -> PrimFunc:
-    """A tensor program in block form: maps and reductions over symbolic domains."""
+def block_programs(draw: Draw, exact: bool = False) -> PrimFunc:
+    """A tensor program in block form: maps and reductions over symbolic domains; see `Env.exact`."""
     scope = tuple({d.name: d for d in draw(st.lists(symbols(), min_size=1, max_size=2))}.values())
     dtype = draw(st.sampled_from(FLOATS))
     f = ProgramBuilder("program")
@@ -152,31 +157,32 @@ def block_programs(draw: Draw) -> PrimFunc:
         last = number == stages - 1
         out = (f.output if last else f.temp)(f"y{number}", shape, dtype)
         if draw(st.booleans()):
-            f.compute(out, _stage(draw, shape, buffers, scope, dtype))
+            f.compute(out, _stage(draw, shape, buffers, scope, dtype, exact))
         else:
-            combine = draw(st.sampled_from([Combine.SUM, Combine.PROD, Combine.MAX, Combine.MIN]))
+            kinds = [Combine.SUM, Combine.MAX, Combine.MIN, *([] if exact else [Combine.PROD])]
+            combine = draw(st.sampled_from(kinds))
             over = draw(dims(scope, 1))
-            f.reduce(out, (over,), combine, _stage(draw, (*shape, over), buffers, scope, dtype))
+            f.reduce(out, (over,), combine, _stage(draw, (*shape, over), buffers, scope, dtype, exact))
         buffers = [*buffers, out]
     return f.build(pattern=draw(st.text(max_size=5)), level=draw(st.integers(0, 9)))
 
 
 def _stage(
-    draw: Draw, domain: tuple[DimLike, ...], buffers: list[Buffer], scope: tuple[Dim, ...], dtype: str
+    draw: Draw, domain: tuple[DimLike, ...], buffers: list[Buffer], scope: tuple[Dim, ...], dtype: str, exact: bool
 ) -> Callable[..., Expr]:
     """The scalar of one point of a domain, drawn when the stage is built."""
-    return lambda *i: draw(scalars(Env(list(zip(i, domain, strict=True)), buffers, dims=scope), dtype))
+    return lambda *i: draw(scalars(Env(list(zip(i, domain, strict=True)), buffers, dims=scope, exact=exact), dtype))
 
 
 @st.composite
-def loop_programs(draw: Draw) -> PrimFunc:
-    """A tensor program in loop form, with every kind of statement of kernels."""
+def loop_programs(draw: Draw, exact: bool = False) -> PrimFunc:
+    """A tensor program in loop form, with every kind of statement of kernels; see `Env.exact`."""
     scope = tuple({d.name: d for d in draw(st.lists(symbols(), min_size=1, max_size=2))}.values())
     dtype = draw(st.sampled_from(FLOATS))
     shape = tuple(draw(st.lists(dims(scope, 1), min_size=1, max_size=2)))
     x, out = Buffer("x", shape, dtype), Buffer("out", shape, dtype)
     loops = tuple((LoopVar("i"), e) for e in shape)
-    env = Env(list(loops), [x], dims=scope)
+    env = Env(list(loops), [x], dims=scope, exact=exact)
     body = draw(_statement(env, Store(out, tuple(v for v, _ in loops), draw(scalars(env, dtype))), 3))
     for position, (v, e) in reversed(list(enumerate(loops))):
         kinds = [ForKind.SERIAL, ForKind.PARALLEL] if position == 0 else [ForKind.SERIAL, ForKind.SERIAL]
@@ -196,7 +202,7 @@ def _statement(draw: Draw, env: Env, store: Store, depth: int) -> Stmt:
     kind = draw(st.sampled_from(["let", "cell", "if", "switch", "while", "seq", "vector", "end"]))
     if kind == "let":
         var = LoopVar("v", dtype)
-        inner = Env(env.loops, env.buffers, [*env.scalars, var], env.dims)
+        inner = replace(env, scalars=[*env.scalars, var])
         value = draw(scalars(env, dtype, 2))
         body = Store(store.buffer, store.indices, binary(BinOp.ADD, var, store.value))
         return Let(var, value, draw(_statement(inner, body, depth - 1)))

@@ -342,11 +342,12 @@ class BlockBuilder:
         return OpCall(call.op, args, call.attrs, type_, call.span), tuple(ctx.defined)
 
     def _operand(self, value: object, call: PendingCall) -> Expr:
-        """Numbers take the dtype of the first tensor operand."""
+        """Numbers take the dtype of the first tensor operand; of the first that is no mask where they are no bools."""
         if isinstance(value, bool | int | float):
-            for other in call.args:
-                if isinstance(other, Expr) and isinstance(other.type, TensorType):
-                    return const(value, other.type.dtype)
+            types = [a.type for a in call.args if isinstance(a, Expr)]
+            for t in types:
+                if isinstance(t, TensorType) and (isinstance(value, bool) or t.dtype != "bool"):
+                    return const(value, t.dtype)
         return self.normalize(value)  # type: ignore[arg-type]  # anything else is turned into a constant or refused
 
     def _ctx(self, op: str, span: Span | None) -> InferCtx:

@@ -124,8 +124,8 @@ class BatchNorm(Op[BatchNormAttrs]):
         w = scale / np.sqrt(variance + attrs.epsilon)
         shape = [1] * x.type.rank
         shape[attrs.axis] = -1
-        w, b = (constant(v.reshape(shape), x.type.dtype) for v in (w, bias - mean * w))
-        return emit_op(bb, Add(), emit_op(bb, Multiply(), x, w), b)
+        slope, shift = (constant(v.reshape(shape), x.type.dtype) for v in (w, bias - mean * w))
+        return emit_op(bb, Add(), emit_op(bb, Multiply(), x, slope), shift)
 
     def reference(self, args: tuple[Array, ...], attrs: BatchNormAttrs) -> Array:
         """By the definition."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -12,11 +12,11 @@ from relaxir.ir.expr import Array
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.common import NUMERIC, compute_dtype, load_wide, widen
-from relaxir.ops.conv import ConvAttrs, check_bias, check_groups, conv_operands, finish, guarded
+from relaxir.ops.conv import ConvAttrs, check_bias, check_groups, conv_operands, guarded
 from relaxir.ops.kernels import input_of, output_of, within
 from relaxir.ops.windows import check_windows, pads_of, per_axis, same_pads, span_of, tuples
-from relaxir.sym import DimLike, Facts, add, floordiv, max_, mul, sub
-from relaxir.tir import Combine, Expr, PrimFunc, ProgramBuilder, as_expr, const, eq
+from relaxir.sym import DimLike, Facts, add, ceildiv, floordiv, max_, mod, mul, sub
+from relaxir.tir import Buffer, Combine, Expr, PrimFunc, ProgramBuilder, as_expr, cast, const, eq
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +43,41 @@ class Spread:
     before: DimLike
     out: DimLike
 
-    def source(self, out: Expr, tap: Expr) -> tuple[Expr, tuple[Expr, ...]]:
-        """Element of x that reaches ``out`` by tap ``kernel - 1 - tap``, and the conditions for it to exist.
+    @property
+    def dense(self) -> DimLike:
+        """Taps of the kernel, with the gaps of its dilation where the stride splits it in phases."""
+        return self.kernel if self.stride == 1 else span_of(self.kernel, self.dilation)
 
-        The kernel is walked backwards so that the index grows with ``tap``, as in a convolution.
-        """
-        reach = add(mul(sub(self.kernel, 1), self.dilation), mul(-1, self.before))
-        at = out + tap * self.dilation - as_expr(reach)
+    @property
+    def taps(self) -> DimLike:
+        """Taps of one phase: those that reach outputs of one remainder modulo the stride."""
+        return ceildiv(self.dense, self.stride)
+
+    @property
+    def first(self) -> DimLike:
+        """Quotient by the stride of the first output's place in the uncropped result."""
+        return floordiv(self.before, self.stride)
+
+    @property
+    def steps(self) -> DimLike:
+        """Quotients that the outputs have."""
         if self.stride == 1:
-            return at, (within(at, self.extent),)
-        index = at // self.stride
-        return index, (eq(at % self.stride, 0), within(index, self.extent))
+            return self.out
+        return sub(ceildiv(add(self.before, self.out), self.stride), self.first)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether some tap of some phase is none of the kernel's."""
+        return self.stride > 1 and (self.dilation > 1 or mod(self.kernel, self.stride) != 0)
+
+    def source(self, step: Expr, tap: Expr) -> Expr:
+        """Element of x that tap ``taps - 1 - tap`` of every phase reads; walked backwards, to grow with ``tap``."""
+        pace = self.dilation if self.stride == 1 else 1
+        return step + tap * pace + as_expr(sub(self.first, mul(sub(self.taps, 1), pace)))
+
+    def tap(self, phase: Expr, tap: Expr) -> Expr:
+        """Tap of the dense kernel, by phase and `source`'s ``tap``."""
+        return phase + (as_expr(sub(self.taps, 1)) - tap) * self.stride
 
 
 def spreads_of(attrs: ConvTransposeAttrs, extents: Sequence[DimLike], kernel: Sequence[DimLike]) -> tuple[Spread, ...]:
@@ -125,6 +149,12 @@ class ConvTranspose(Op[ConvTransposeAttrs]):
             "f32[1, 2, 10, 8]",
             ConvTransposeAttrs((3, 2), output_shape=(10, 8)),
         ),
+        Example(
+            ("f32[1, 2, h, 2]", "f32[2, 1, 2, 4]"),
+            "f32[1, 1, 3*h - 1, 3]",
+            ConvTransposeAttrs((3, 2), (0, 1, 0, 2)),
+            min_size=1,
+        ),
         Example(("f16[n, 2, 4]", "f16[2, 3, 2]", "f16[3]"), "f16[n, 3, 8]", ConvTransposeAttrs((2,))),
         Example(("i32[1, 2, 1, 2, h]", "i32[2, 1, 2, 1, 2]"), "i32[1, 1, 2, 2, h + 1]", min_size=1),
     )
@@ -163,30 +193,63 @@ class ConvTranspose(Op[ConvTransposeAttrs]):
         return TensorType((x.shape[0], channels, *shape), x.dtype)
 
     def lower(self, args: tuple[TensorType, ...], attrs: ConvTransposeAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
-        """One contraction block that gathers: a tap of an output reads x where the stride divides, then the bias."""
+        """One plain convolution per phase, as one contraction; then phases and groups are interleaved, bias added.
+
+        Outputs at one remainder modulo the stride are reached by every stride-th tap only, so that nothing is
+        multiplied in vain, and all indices are affine.
+        """
         f = ProgramBuilder(self.name)
         x, w = input_of(f, "x", args[0]), input_of(f, "weight", args[1])
         bias = input_of(f, "bias", args[2]) if len(args) > 2 else None
         y = output_of(f, "y", out[0])
-        spreads = spreads_of(attrs, x.shape[2:], w.shape[2:])
+        spreads = tuple(
+            replace(s, out=d) for s, d in zip(spreads_of(attrs, x.shape[2:], w.shape[2:]), y.shape[2:], strict=True)
+        )
         wide, rank = compute_dtype(y.dtype), len(spreads)
         inner = floordiv(w.shape[0], attrs.groups)
-        split = None if attrs.groups == 1 else w.shape[1]
-        shape = y.shape if split is None else (y.shape[0], attrs.groups, split, *y.shape[2:])
-        total = y if wide == y.dtype and bias is None and split is None else f.temp("total", shape, wide)
+        heads = (w.shape[1],) if attrs.groups == 1 else (attrs.groups, w.shape[1])
+        split = tuple(a for a, s in enumerate(spreads) if s.stride > 1)
+        strides = tuple(spreads[a].stride for a in split)
+        weight = _phases(f, w, spreads, split) if any(s.sparse for s in spreads) else None
+        shape = (y.shape[0], *heads, *strides, *(s.steps for s in spreads))
+        total = y if shape == y.shape and wide == y.dtype and bias is None else f.temp("total", shape, wide)
 
         def product(*i: Expr) -> Expr:
-            points, c, k = i[-2 * rank - 1 : -rank - 1], i[-rank - 1], i[-rank:]
-            channel, o = (c, i[1]) if split is None else (i[1] * inner + c, i[2])
-            sources = tuple(s.source(p, t) for s, p, t in zip(spreads, points, k, strict=True))
-            at = tuple(index for index, _ in sources)
-            back = tuple(as_expr(sub(s.kernel, 1)) - t for s, t in zip(spreads, k, strict=True))
-            conditions = tuple(c for _, guards in sources for c in guards)
-            value = guarded(conditions, load_wide(x, (i[0], channel, *at)), const(0, wide))
-            return value * load_wide(w, (channel, o, *back))
+            n, head, rest = i[0], i[1 : 1 + len(heads)], i[1 + len(heads) :]
+            phase, step, c, tap = (
+                rest[: len(split)],
+                rest[len(split) : len(split) + rank],
+                rest[-rank - 1],
+                rest[-rank:],
+            )
+            channel = c if len(heads) == 1 else head[0] * inner + c
+            at = tuple(s.source(q, t) for s, q, t in zip(spreads, step, tap, strict=True))
+            inside = [within(v, s.extent) for s, v in zip(spreads, at, strict=True)]
+            value = guarded(inside, load_wide(x, (n, channel, *at)), const(0, wide))
+            if weight is not None:
+                return value * load_wide(weight, (channel, head[-1], *phase, *tap))
+            remainder = dict(zip(split, phase, strict=True))
+            dense = tuple(
+                s.tap(remainder.get(a, const(0)), t) for a, (s, t) in enumerate(zip(spreads, tap, strict=True))
+            )
+            return value * load_wide(w, (channel, head[-1], *dense))
 
-        f.reduce(total, (inner, *w.shape[2:]), Combine.SUM, product)
-        finish(f, total, bias, y, split)
+        f.reduce(total, (inner, *(s.taps for s in spreads)), Combine.SUM, product)
+        if total is y:
+            return f.build()
+
+        def joined(n: Expr, o: Expr, *point: Expr) -> Expr:
+            head = (o,) if len(heads) == 1 else (o // w.shape[1], o % w.shape[1])
+            places = [p + as_expr(s.before) for s, p in zip(spreads, point, strict=True)]
+            phase = tuple(places[a] % spreads[a].stride for a in split)
+            step = tuple(
+                p if s.stride == 1 else place // s.stride - as_expr(s.first)
+                for s, p, place in zip(spreads, point, places, strict=True)
+            )
+            value = total[(n, *head, *phase, *step)]
+            return cast(value if bias is None else value + load_wide(bias, (o,)), y.dtype)
+
+        f.compute(y, joined)
         return f.build()
 
     def reference(self, args: tuple[Array, ...], attrs: ConvTransposeAttrs) -> Array:
@@ -212,6 +275,27 @@ class ConvTranspose(Op[ConvTransposeAttrs]):
         if len(args) > 2:
             total = total + widen(args[2]).reshape(-1, *(1,) * len(spreads))
         return np.asarray(total).astype(args[0].dtype)
+
+
+def _phases(f: ProgramBuilder, w: Buffer, spreads: Sequence[Spread], split: Sequence[int]) -> Buffer:
+    """Emit the kernel taken apart as (channels, outputs, phases, taps), with zeros for the taps that it lacks."""
+    shape = (*w.shape[:2], *(spreads[a].stride for a in split), *(s.taps for s in spreads))
+    weight = f.temp("phases", shape, w.dtype)
+
+    def value(c: Expr, o: Expr, *rest: Expr) -> Expr:
+        remainder = dict(zip(split, rest, strict=False))
+        at: tuple[Expr, ...] = ()
+        inside: list[Expr] = []
+        for a, (s, t) in enumerate(zip(spreads, rest[len(split) :], strict=True)):
+            dense = s.tap(remainder.get(a, const(0)), t)
+            gaps = s.dilation if s.stride > 1 else 1
+            inside += [eq(dense % gaps, 0)] if gaps > 1 else []
+            inside += [dense < s.dense] if s.sparse else []
+            at += (dense // gaps,)
+        return guarded(inside, w.at((c, o, *at)), const(0, w.dtype))
+
+    f.compute(weight, value)
+    return weight
 
 
 CONV_TRANSPOSE: Final = (ConvTranspose(),)

@@ -354,7 +354,7 @@ class Range(Op[BaseAttrs]):
 
 
 def read_size(bb: BlockBuilder, count: GraphExpr, name: str, most: DimLike | None) -> DimLike:
-    """The value of an ``i64[]`` as a fresh dimension, at most ``most``; 0 without reading where only that is possible."""
+    """The value of an ``i64[]`` as a fresh dimension of at most ``most``; plain 0 where only that is possible."""
     if most == 0:
         return 0
     shape = emit_op(bb, TensorToShape(), count, attrs=TensorToShape.Attrs((0,), (most,), (name,))).type

@@ -14,7 +14,7 @@ from relaxir.ir.expr import Array
 from relaxir.ir.op import Attrs as BaseAttrs
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
-from relaxir.ops.common import FLOATS, check_dtype, check_same_dtype, compute_dtype, load_wide
+from relaxir.ops.common import FLOATS, NO_WORD, check_dtype, check_same_dtype, compute_dtype, load_wide
 from relaxir.ops.kernels import input_of, output_of
 from relaxir.ops.slicing import replace_at
 from relaxir.sym import DimLike, add, dim, floordiv, max_, min_, mul, sub
@@ -277,7 +277,7 @@ class WindowFunction(Op["WindowFunction.Attrs"]):
         Example((), "f16[n]", Attrs("blackman", dim("n"), dtype="float16")),
     )
     bad_examples = (
-        BadExample((), "attribute", "no window", Attrs("box", 3)),  # type: ignore[arg-type]
+        BadExample((), "attribute", "no window", Attrs(NO_WORD, 3)),
         BadExample((), "attribute", "must be one of", Attrs("hann", 3, dtype="int32")),
     )
 

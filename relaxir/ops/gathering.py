@@ -55,7 +55,7 @@ class Take(Op["Take.Attrs"]):
         BadExample(("f32[n]", "f32[m]"), "dtype-mismatch", "indices"),
         BadExample(("f32[n]", "i64[m]"), "axis-range", "axis 1", Attrs(1)),
         BadExample(("f32[]", "i64[m]"), "axis-range", "axis 0"),
-        BadExample(("f32[n]", "i64[m]"), "attribute", "mode", Attrs(0, "no")),  # type: ignore[arg-type]  # is bad
+        BadExample(("f32[n]", "i64[m]"), "attribute", "mode", Attrs(0, "no")),  # type: ignore[arg-type]  # wrong mode
     )
 
     def infer(self, args: tuple[Type, ...], attrs: Take.Attrs, ctx: InferCtx) -> Type:

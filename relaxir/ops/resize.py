@@ -14,7 +14,7 @@ import numpy as np
 from relaxir.ir.expr import Array
 from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
-from relaxir.ops.common import NUMERIC, check_dtype
+from relaxir.ops.common import NO_WORD, NUMERIC, check_dtype
 from relaxir.ops.conv import guarded
 from relaxir.ops.indexing import normalize_axes
 from relaxir.ops.kernels import assign, cell, input_of, loop, output_of, scoped, seq
@@ -170,7 +170,7 @@ class Resize(Op[ResizeAttrs]):
     bad_examples = (
         BadExample(("f32[4]",), "attribute", "exactly one of sizes and scales", ResizeAttrs()),
         BadExample(("f32[4, 4]",), "attribute", "1 values for 2 axes", ResizeAttrs((3,))),
-        BadExample(("f32[4]",), "attribute", "no mode", ResizeAttrs((3,), mode="box")),  # type: ignore[arg-type]
+        BadExample(("f32[4]",), "attribute", "no mode", ResizeAttrs((3,), mode=NO_WORD)),
         BadExample(("f32[0]",), "shape-mismatch", "axis 0", ResizeAttrs((3,))),
         BadExample(("f32[4]",), "attribute", "scale", ResizeAttrs(scales=(0.0,))),
     )

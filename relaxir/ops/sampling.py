@@ -14,7 +14,7 @@ from relaxir.ir.expr import Array
 from relaxir.ir.op import Attrs as BaseAttrs
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
-from relaxir.ops.common import FLOATS, check_dtype, compute_dtype, load_wide, widen
+from relaxir.ops.common import FLOATS, NO_WORD, check_dtype, compute_dtype, load_wide, widen
 from relaxir.ops.conv import guarded
 from relaxir.ops.kernels import assign, cell, input_of, nest, output_of, scoped, seq, within
 from relaxir.sym import DimLike, max_, mul, sub
@@ -87,7 +87,7 @@ class GridSample(Op[GridSampleAttrs]):
         BadExample(("f32[1, 2, 3, 4]", "f32[1, 2, 2, 3]"), "shape-mismatch", "last axis of grid", GridSampleAttrs()),
         BadExample(("f32[1, 2, 3, 4]", "f32[1, 2, 2]"), "rank-mismatch", "grid has rank 3", GridSampleAttrs()),
         BadExample(("f32[1, 2, 3]", "f32[2, 2, 1]"), "shape-mismatch", "axis 0", GridSampleAttrs()),
-        BadExample(("f32[1, 2, 3]", "f32[1, 2, 1]"), "attribute", "no mode", GridSampleAttrs("box")),  # type: ignore[arg-type]
+        BadExample(("f32[1, 2, 3]", "f32[1, 2, 1]"), "attribute", "no mode", GridSampleAttrs(NO_WORD)),
     )
 
     def infer(self, args: tuple[Type, ...], attrs: GridSampleAttrs, ctx: InferCtx) -> Type:

@@ -9,7 +9,7 @@ import numpy as np
 
 from relaxir.ir.expr import Array
 from relaxir.ir.op import Attrs, BadExample, Example
-from relaxir.ops.common import FLOATS, NUMERIC, float_examples
+from relaxir.ops.common import NUMERIC, float_examples
 from relaxir.ops.elementwise import FloatUnary, Unary
 from relaxir.tir import Expr, Intrinsic, call
 
@@ -211,4 +211,7 @@ UNARY: Final = (
     Reciprocal(),
     Erf(),
 )
+<<<<<<< HEAD
+=======
 __all__ = ("FLOATS", "UNARY", "Unary", "erf")
+>>>>>>> cli

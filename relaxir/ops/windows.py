@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 
@@ -175,7 +175,7 @@ def known_counts(attrs: WindowAttrs, windows: Sequence[Window]) -> tuple[int, ..
 
 
 def taps(
-    x: Array, attrs: WindowAttrs, kernel: Sequence[int], fill: object, ceil_mode: bool = False
+    x: Array, attrs: WindowAttrs, kernel: Sequence[int], fill: Any, ceil_mode: bool = False
 ) -> Iterator[tuple[tuple[int, ...], Array]]:
     """For references: each position in the kernel with the elements it reads, shaped (batch, channels, *windows)."""
     windows = windows_of(attrs, x.shape[2:], kernel, ceil_mode)
@@ -185,7 +185,7 @@ def taps(
         for (n, k, s, d, before), e in zip(rows, x.shape[2:], strict=True)
     ]
     pads = [(0, 0), (0, 0), *((row[4], end) for row, end in zip(rows, ends, strict=True))]
-    padded = np.pad(x, pads, constant_values=fill)  # type: ignore[call-overload]
+    padded = np.pad(x, pads, constant_values=fill)
     for tap in np.ndindex(*(row[1] for row in rows)):
         cut = tuple(slice(t * d, t * d + n * s, s) for t, (n, _, s, d, _) in zip(tap, rows, strict=True))
         yield tap, padded[(slice(None), slice(None), *cut)]

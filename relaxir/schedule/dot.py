@@ -46,7 +46,7 @@ def schedule_dot(roles: Roles, epilogue: Epilogue, machine: Machine) -> Stmt:
     ]
     finish: list[Stmt] = []
     for n, (cell, at) in enumerate(zip(cells, columns, strict=True)):
-        done = finish_element(epilogue, cell[()], lambda e, at=at: _moved(e, lane.var, at))  # type: ignore[misc]
+        done = finish_element(epilogue, cell[()], lambda e, at=at: _moved(e, lane.var, at))  # type: ignore[misc]  # bound per column
         finish.append(done if exact or n == 0 else If(group.var * SIDE + n < as_expr(lane.extent), done))
     *outer, inner = roles.reduce
     body = seq(*clear, nest(outer, vector(inner, seq(*sums))), *finish)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from relaxir.schedule.program import accesses_of
 from relaxir.sym import is_const
-from relaxir.tir import Alloc, Binary, BinOp, Buffer, Const, Expr, For, Let, Load, Store, Var
+from relaxir.tir import Alloc, Binary, BinOp, Buffer, Expr, For, Let, Load, Store, Var
 from relaxir.tir.access import affine, as_dim, variables_of
 from relaxir.tir.visit import stores_of, walk
 
@@ -24,8 +24,6 @@ def upper_bound(extent: Expr) -> int | None:
 
 def separates(index: Expr, var: Var, inner: Sequence[For]) -> bool:
     """Whether different values of ``var`` give different values of an index, whatever the inner loops do."""
-    if any(isinstance(e, Load) for e in (index,)):
-        return False
     form = affine(index, (var, *(f.var for f in inner)))
     if form is None or var not in form[0] or not is_const(form[0][var]):
         return False
@@ -78,8 +76,3 @@ def _carried(store: Store, loop: For, inner: tuple[For, ...], hidden: set[Var], 
 
 def _reads(store: Store, buffer: Buffer) -> bool:
     return any(isinstance(a, Load) and a.buffer is buffer for a in accesses_of(store))
-
-
-def is_constant(extent: Expr) -> bool:
-    """Whether an extent is a literal."""
-    return isinstance(extent, Const)

@@ -165,7 +165,7 @@ def _build(
         read.append(lane.var + binary(BinOp.FLOORDIV, offset, const(step)))
         within = source[-1] < as_expr(load.buffer.shape[d])
         guard = within if inside is None else inside & within
-        inside = map_expr(guard, lambda e, w=window.var, p=position: p if e is w else e)  # type: ignore[misc]
+        inside = map_expr(guard, lambda e, w=window.var, p=position: p if e is w else e)  # type: ignore[misc]  # bound per dimension
     buffer = Buffer("staged", tuple(shape), load.dtype)
     assert inside is not None  # the lane dimension always adds a guard
     value = Select(inside, Load(load.buffer, tuple(source)), identity(Combine.SUM, load.dtype))

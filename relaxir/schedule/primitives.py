@@ -10,10 +10,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from relaxir.schedule.legality import dependence, is_constant
+from relaxir.schedule.legality import dependence
 from relaxir.schedule.loops import loop, nest, seq
 from relaxir.support.errors import ScheduleError
-from relaxir.tir import AxisKind, Binary, Block, Expr, For, ForKind, If, Seq, Stmt, Store, Var, binary, const, minimum
+from relaxir.tir import (
+    AxisKind,
+    Binary,
+    Block,
+    Const,
+    Expr,
+    For,
+    ForKind,
+    If,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+    binary,
+    const,
+    minimum,
+)
 from relaxir.tir.access import variables_of
 from relaxir.tir.expr import BinOp
 from relaxir.tir.visit import map_stmt, stores_of, substitute_vars, walk
@@ -64,7 +80,7 @@ def split(stmt: Stmt, name: str, factor: int) -> Stmt:
 
     def cut(target: For) -> Stmt:
         outer, inner = Var(f"{name}_outer"), Var(f"{name}_inner")
-        whole = is_constant(target.extent) and int(target.extent.value) % factor == 0  # type: ignore[attr-defined]
+        whole = isinstance(target.extent, Const) and int(target.extent.value) % factor == 0
         size: Expr = const(factor) if whole else minimum(target.extent - outer * factor, const(factor))
         count = binary(BinOp.FLOORDIV, target.extent + (factor - 1), const(factor))
         body = substitute_vars(target.body, {target.var: outer * factor + inner})
@@ -161,7 +177,7 @@ def vectorize(stmt: Stmt, name: str) -> Stmt:
 
 def unroll(stmt: Stmt, name: str) -> Stmt:
     """Expand a loop of constant extent in the backend. before: ``for i < 4``; after: ``unroll i < 4``."""
-    if not is_constant(find(stmt, name).extent):
+    if not isinstance(find(stmt, name).extent, Const):
         raise _illegal(f"the extent of `{name}` is not constant: it cannot be unrolled", "split it by a constant first")
     return _set_kind(stmt, name, ForKind.UNROLL)
 
@@ -197,7 +213,7 @@ def peel(stmt: Stmt, name: str, factor: int) -> Stmt:
     target = find(stmt, name)
     extent = target.extent
     sides = (extent.a, extent.b) if isinstance(extent, Binary) and extent.op is BinOp.MIN else ()
-    rest = [s for s in sides if not is_constant(s)]
+    rest = [s for s in sides if not isinstance(s, Const)]
     if len(rest) != 1 or const(factor) not in sides:
         raise _illegal(f"the extent of `{name}` is not the smaller of {factor} and a rest", "split the loop first")
     full = rest[0] >= const(factor)

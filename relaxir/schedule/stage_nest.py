@@ -66,7 +66,10 @@ def choose_lane(block: Block, axes: tuple[Axis, ...]) -> Axis | None:
     store = block.body
     if not isinstance(store, Store):
         return None
-    kept, loose, long, short = [], [], [], []
+    kept: list[Axis] = []
+    loose: list[Axis] = []
+    long: list[Axis] = []
+    short: list[Axis] = []
     for axis in reversed(axes):
         written, read = _strides(store, axis.var)
         even = all(s in (0, 1) for s in read)

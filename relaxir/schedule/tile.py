@@ -184,8 +184,8 @@ def _step(spec: TileSpec, acc: Buffer, rows: DimLike, number: int, mapping: dict
         product = spec.at(scalar, i, j) * spec.at(vector, i, j)
         return loop(i, rows, _lanes(j, spec, Store(acc, indices, product, Combine.SUM)), ForKind.UNROLL)
     held = Buffer("column", (spec.lanes,), vector.dtype, Scope.REGISTER)
-    l = Var("j")  # noqa: E741
-    load = _lanes(l, spec, Store(held, (l,), spec.at(vector, const(0), l)))
+    lane = Var("j")
+    load = _lanes(lane, spec, Store(held, (lane,), spec.at(vector, const(0), lane)))
     product = spec.at(scalar, i, j) * held[j]
     body = loop(i, rows, _lanes(j, spec, Store(acc, indices, product, Combine.SUM)), ForKind.UNROLL)
     return Alloc(held, seq(load, body))

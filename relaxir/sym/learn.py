@@ -19,6 +19,8 @@ from relaxir.sym.rebuild import Rebuilder
 from relaxir.sym.relation import Relation
 
 _ROUNDS = 4
+_MOST_TERMS = 8
+_MOST_FACTORS = 2
 
 
 class ConflictError(SymError):
@@ -76,8 +78,13 @@ def _inequality(forms: Canonical, p: Poly, text: str) -> None:
         most = forms.interval(parts[1])[1]
         if most != inf:
             _tighten(forms, forms.atoms[monomial[0]], coefficient, most, text)
-    if forms.interval(p)[0] < 0 and p not in forms.known:
+    if forms.interval(p)[0] < 0 and p not in forms.known and _useful(p):
         forms.know(p)
+
+
+def _useful(p: Poly) -> bool:
+    """Tell whether proofs may profit from ``p >= 0``: long products (run-time tests of broadcasting) only slow them."""
+    return len(p.terms) <= _MOST_TERMS and all(len(monomial) <= _MOST_FACTORS for monomial in p.terms)
 
 
 def _tighten(forms: Canonical, atom: Atom, coefficient: int, most: Bound, text: str) -> None:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+<<<<<<< HEAD
+from functools import cache
+from typing import TypeVar
+=======
 from typing import TypeVar, cast
+>>>>>>> cli
 
 from relaxir.sym import Dim, DimLike, free_dims, substitute
 from relaxir.tir.buffer import Buffer
@@ -26,11 +31,17 @@ from relaxir.tir.stmt import Alloc, Assert, Axis, Block, For, If, Let, Prefetch,
 Node = TypeVar("Node", bound=Expr | Stmt)
 
 
+@cache
+def field_names(kind: type[Expr | Stmt]) -> tuple[str, ...]:
+    """Names of a node class's fields; ``dataclasses.fields`` is too slow for every visit."""
+    return tuple(f.name for f in fields(kind))  # type: ignore[arg-type]  # every node is a dataclass
+
+
 def child_exprs(node: Expr | Stmt) -> tuple[Expr, ...]:
     """Expressions directly below a node, in evaluation order."""
     found: tuple[Expr, ...] = ()
-    for f in fields(node):  # type: ignore[arg-type]  # every node is a dataclass
-        value = getattr(node, f.name)
+    for name in field_names(type(node)):
+        value = getattr(node, name)
         if isinstance(value, Expr):
             found += (value,)
         elif isinstance(value, tuple):

@@ -290,4 +290,18 @@ def test_kernel_failure_and_library_call(workers):
     assert code_name(code) == "runtime-index"
     assert p.loaded.last_error(p.context) == "gather: index -3 at 123 is outside an axis of size 10"
     text = emit_module({"f": host((a, out), foreign)}, Target.parse("native"), SiteTable())
-    assert "declare i32 @library_fill(ptr, ptr)" in text
+    assert "declare extern_weak i32 @library_fill(ptr, ptr)" in text
+
+
+def test_sizes_that_wrap_are_refused(workers):
+    """A result of 2^64 bytes must not become a block of none."""
+    x, y = vec("x", (), "int64"), vec("y", (n, n, 2))
+    body = [BindDim(n, x[()]), AllocOutput(y, 0)]
+    p = Program({"main": host((x, y), body)}, workers=workers)
+    example = np.zeros((0, 0, 0), np.float32)
+    answer = p.call("main", [np.array(1 << 31)], [example])
+    assert answer == ("runtime-overflow", "main: a size does not fit 64 bits")
+    assert p.call("main", [np.array(1 << 29)], [example])[0] == "runtime-allocation"
+    assert p.call("main", [np.array(-3)], [example]) == ("runtime-shape", "main: n is -3, but must be at least 0")
+    (empty,) = p.call("main", [np.array(0)], [example])
+    assert empty.shape == (0, 0, 2)

@@ -51,7 +51,7 @@ def kernel(fn, kind):
     return PrimFunc((x, y), For(i, Size(n), Store(y, (i,), Call(fn, x[i])), kind), (n,), 1)
 
 
-@pytest.fixture(scope="module", params=["native", "x86-64-v3"])
+@pytest.fixture(scope="module", params=["native", "x86-64-v3", "x86-64-v2"])
 def jit(request):
     funcs = {}
     for fn in CASES:
@@ -83,7 +83,8 @@ def test_bounds(jit, fn):
     with np.errstate(all="ignore"):
         exact = reference(x.astype(np.float64))
     errors = ulps(y, exact)
-    assert errors.max() <= bound, (errors.max(), errors.mean())
+    slack = 0 if jit.target.has_fma else 0.5
+    assert errors.max() <= bound + slack, (errors.max(), errors.mean())
     again = np.zeros_like(x)
     jit(f"s_{fn.value}", x, again)
     np.testing.assert_array_equal(y, again, err_msg="scalar and vector code differ")

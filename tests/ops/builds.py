@@ -18,12 +18,14 @@ from relaxir.ir import (
     ShapeExpr,
     ShapeType,
     TensorType,
+    TupleType,
     Type,
     Var,
     const,
 )
 from relaxir.ir.types import free_dims_of_type, map_type
-from relaxir.sym import evaluate
+from relaxir.support.errors import RelaxirError
+from relaxir.sym import DimLike, SymError, dim, evaluate
 from tests.ops import cases
 
 
@@ -85,7 +87,45 @@ def cases_of(op: Op[Any], limit: int = 99) -> Iterator[Case]:
             if count == limit:
                 break
             arrays = cases.operands(types, env, example)
-            yield Case(f"e{i}", op, example, types, example.attrs, env, arrays, cases.holds(ctx, env))
+            name = f"{op.name}_{i}"
+            yield Case(name, op, example, types, example.attrs, env, arrays, cases.holds(ctx, env))
+
+
+def widened(found: Sequence[Case]) -> list[Case]:
+    """The cases of one example with each distinct constant extent a symbol too, where the operator's rule allows it."""
+    first = found[0]
+    sizes = sorted(
+        {d for t in first.types if isinstance(t, TensorType) for d in t.shape if isinstance(d, int) and d > 1}
+    )
+    chosen: dict[int, DimLike] = {}
+    types = first.types
+    for size in sizes:
+        trial = chosen | {size: dim(f"w{size}")}
+        wide = tuple(
+            TensorType(tuple(trial.get(d, d) if isinstance(d, int) else d for d in t.shape), t.dtype)
+            if isinstance(t, TensorType)
+            else t
+            for t in first.types
+        )
+        if all(allowed(c, wide) for c in found):
+            chosen, types = trial, wide
+    extra = {f"w{size}": size for size in chosen}
+    return [replace(c, types=types, env={**c.env, **extra}) for c in found] if chosen else []
+
+
+def allowed(case: Case, types: tuple[Type, ...]) -> bool:
+    """Whether the rule accepts the types, and gives the same result for the case's sizes."""
+    env = {**case.env, **{d.name: int(d.name[1:]) for t in types for d in free_dims_of_type(t) if d.name not in case.env}}
+    symbols = {d.name: d for t in types for d in free_dims_of_type(t)}
+    try:
+        result, ctx = cases.infer(case.op, types, case.attrs, symbols)
+    except (RelaxirError, SymError):
+        return False
+    if ctx.defined or not isinstance(result, TensorType | TupleType):
+        return False
+    exact, _ = cases.infer(case.op, fixed_types(case.types, case.env), cases.fixed(case.attrs, dict(case.env)), {}) if case.holds else (None, ctx)
+    same = exact is None or fixed_types((result,), env)[0] == exact
+    return same and cases.holds(ctx, env) == case.holds
 
 
 def module_of(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from relaxir.sym import DimLike, floordiv
 from relaxir.tir import (
+    Alloc,
+    Buffer,
     Combine,
     Expr,
     For,
@@ -11,6 +13,7 @@ from relaxir.tir import (
     Intrinsic,
     PrimFunc,
     ProgramBuilder,
+    Scope,
     Seq,
     Stmt,
     Store,
@@ -89,7 +92,6 @@ def concat(n: DimLike, a: DimLike, b: DimLike) -> PrimFunc:
 
 
 def argmax(n: DimLike, m: DimLike) -> PrimFunc:
-    from relaxir.tir import Alloc, Buffer, Scope
 
     f = ProgramBuilder("argmax")
     x, z = f.input("x", (n, m), F), f.output("z", (n,), "int64")

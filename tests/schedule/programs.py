@@ -6,11 +6,19 @@ from collections.abc import Sequence
 
 from relaxir.sym import DimLike
 from relaxir.tir import (
+    Alloc,
+    Buffer,
     Combine,
     Expr,
+    For,
     Intrinsic,
     PrimFunc,
     ProgramBuilder,
+    Scope,
+    Seq,
+    Store,
+    Var,
+    as_expr,
     bcast,
     call,
     const,
@@ -147,7 +155,6 @@ def conv(
 
 
 def cumsum(n: DimLike, m: DimLike) -> PrimFunc:
-    from relaxir.tir import Alloc, Buffer, For, Scope, Seq, Store, Var, as_expr
 
     f = ProgramBuilder("cumsum")
     x, z = f.input("x", (n, m), F), f.output("z", (n, m), F)

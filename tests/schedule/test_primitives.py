@@ -12,8 +12,8 @@ from relaxir.schedule import placement as place
 from relaxir.schedule import primitives as prim
 from relaxir.support.errors import ScheduleError
 from relaxir.sym import dim
-from relaxir.tir import Block, Combine, For, ForKind, PrimFunc, ProgramBuilder, Scope, Seq, Stmt
-from relaxir.tir.visit import map_stmt, walk
+from relaxir.tir import Alloc, Block, Buffer, For, ForKind, PrimFunc, ProgramBuilder, Scope, Seq, Stmt, Store, Var
+from relaxir.tir.visit import map_stmt, substitute_vars, walk
 from tests.schedule.agree import array, run
 from tests.schedule.programs import F, add, cumsum, matmul, reduce
 
@@ -79,30 +79,33 @@ def chain() -> PrimFunc:
     return f.build()
 
 
+def temporary(func: PrimFunc) -> Buffer:
+    return next(s.buffer for s in walk(func.body) if isinstance(s, Alloc))
+
+
 def test_inline_drops_the_temporary() -> None:
     func = chain()
-    temp = func.body.buffer  # type: ignore[attr-defined]
-    done = same(func, lambda s: place.inline(s, temp))
+    done = same(func, lambda s: place.inline(s, temporary(func)))
     assert len([s for s in walk(done.body) if isinstance(s, Block)]) == 1
+
+
+def row_loop(block: Block) -> Stmt:
+    """A stage as loops, the outer one called ``row``."""
+    loop = prim.from_block(block)
+    assert isinstance(loop, For)
+    row = Var("row")
+    return For(row, loop.extent, substitute_vars(loop.body, {loop.var: row}))
 
 
 def test_compute_at_moves_the_producer_inside() -> None:
     func = chain()
-    temp = func.body.buffer  # type: ignore[attr-defined]
-    first, second = (prim.from_block(b) for b in walk(func.body) if isinstance(b, Block))
-    assert isinstance(second, For)
-    second = prim.split(second, "i1", 2)
-    second = replace(second, var=second.var)  # type: ignore[type-var]
-    seq = Seq((prim.fuse(first, "i0", "i1") if False else first, second))
-    renamed = map_stmt(seq, on_stmt=lambda s: s)
-    outer = renamed.stmts[1]  # type: ignore[attr-defined]
-    target = replace(outer, var=type(outer.var)("row"))
-    from relaxir.tir.visit import substitute_vars
-
-    target = replace(target, body=substitute_vars(outer.body, {outer.var: target.var}))
-    body = place.compute_at(Seq((first, target)), temp, "row")
-    same(func, lambda s: replace(s, body=body))  # type: ignore[type-var]
-    assert len([s for s in walk(body) if isinstance(s, For) and s.var.name == "i0"]) == 0
+    first, second = (s for s in walk(func.body) if isinstance(s, Block))
+    apart = Seq((prim.from_block(first), row_loop(second)))
+    merged = place.compute_at(apart, temporary(func), "row")
+    same(func, lambda s: Alloc(temporary(func), merged))
+    assert [s.var.name for s in walk(merged) if isinstance(s, For)] == ["row", "i1", "i1"]
+    with pytest.raises(ScheduleError, match="is not made by one loop nest in front of"):
+        place.compute_at(row_loop(second), temporary(func), "row")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +133,6 @@ def test_neighbours_are_a_dependence() -> None:
     f.compute(y, lambda i: x[i])
     body = prim.from_block(next(s for s in walk(f.build().body) if isinstance(s, Block)))
     assert isinstance(body, For)
-    shifted = replace(body, body=replace(body.body, value=y[body.var + 1]))  # type: ignore[type-var]
+    shifted = For(body.var, body.extent, Store(y, (body.var,), y[body.var + 1]))
     with pytest.raises(ScheduleError, match="at each other's places"):
         prim.parallel(shifted, "i0")
-    assert Combine.SUM in Combine

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relaxir.sym import dim
-from relaxir.tir import Block, PrimFunc, ProgramBuilder, Var, as_expr, const, select
+from relaxir.tir import Block, Combine, PrimFunc, ProgramBuilder, Var, as_expr, const, select
 from relaxir.tir.access import affine, stride
 from relaxir.tir.classify import Pattern, classify, is_affine, match_contraction
 from relaxir.tir.visit import reads_of, walk
@@ -64,8 +64,6 @@ def test_axes_of_contractions() -> None:
 def test_a_row_product_is_a_reduction() -> None:
     f = ProgramBuilder("dot")
     x, y, z = f.input("x", (N, M), F), f.input("y", (N, M), F), f.output("z", (N,), F)
-    from relaxir.tir import Combine
-
     f.reduce(z, (M,), Combine.SUM, lambda i, k: x[i, k] * y[i, k])
     assert classify(f.build()) is Pattern.REDUCTION
 

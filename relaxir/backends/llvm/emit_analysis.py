@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
 from relaxir.backends.llvm.emit_expr import has_load
 from relaxir.support.dtypes import info
-from relaxir.sym import Dim, free_dims
-from relaxir.tir.buffer import Buffer
+from relaxir.sym import Dim, DimLike, free_dims
+from relaxir.tir.buffer import Buffer, Scope
 from relaxir.tir.expr import (
     COMPARISONS,
     Bcast,
@@ -150,16 +151,6 @@ class LaneCheck:
         return False
 
 
-def lane_broadcasts(loop: For) -> tuple[Bcast, ...]:
-    """Return the broadcast indices below a loop that depend on its variable or on one defined inside it."""
-    varying = set(_defined(loop))
-    return tuple(
-        e
-        for e in all_exprs(loop.body)
-        if isinstance(e, Bcast) and any(isinstance(v, Var) and v in varying for v in walk_expr(e.index))
-    )
-
-
 # ---- widths and costs
 
 _HEAVY: Final = MappingProxyType({
@@ -235,6 +226,42 @@ def body_cost(stmt: Stmt) -> int:
     return total
 
 
-def has_inner_loop(stmt: Stmt) -> bool:
-    """Whether a loop stands anywhere below."""
-    return contains(stmt, For, While, Block)
+@dataclass(frozen=True, slots=True)
+class LoopFacts:
+    """What a vector loop's emission depends on, found once for each loop."""
+
+    fits: bool
+    """Whether iterations may be lanes."""
+    broadcasts: tuple[DimLike, ...]
+    """Extents of broadcast axes that are indexed within the loop."""
+    element_bytes: int
+    """Bytes of the widest element."""
+    registers: bool
+    """Whether register buffers are accessed: their indices must become constant."""
+    dtypes: frozenset[str]
+    """Data types in memory."""
+    copies: int
+    """How many vectors to write for one iteration of the machine loop."""
+
+
+@lru_cache(maxsize=4096)
+def loop_facts(loop: For) -> LoopFacts:
+    """Return the facts of a loop."""
+    body = loop.body
+    varying = set(_defined(loop))
+    broadcasts = dict.fromkeys(
+        e.extent
+        for e in all_exprs(body)
+        if isinstance(e, Bcast) and any(isinstance(v, Var) and v in varying for v in walk_expr(e.index))
+    )
+    buffers = {r.buffer for r in reads_of(body)} | stored_in(body)
+    cost = body_cost(body)
+    copies = 1 if contains(body, For, While, Block) or cost > 60 else 2 if cost > 12 else 4
+    return LoopFacts(
+        LaneCheck(loop).fits(body),
+        tuple(broadcasts),
+        element_bytes(body),
+        any(b.scope is Scope.REGISTER for b in buffers),
+        frozenset(b.dtype for b in buffers),
+        copies,
+    )

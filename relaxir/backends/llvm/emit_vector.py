@@ -8,25 +8,15 @@ from typing import Final
 
 from relaxir.backends.llvm import emit_linear as lin
 from relaxir.backends.llvm import emit_ops as ops
-from relaxir.backends.llvm.emit_analysis import (
-    LaneCheck,
-    body_cost,
-    element_bytes,
-    has_inner_loop,
-    invariant_stores,
-    lane_broadcasts,
-    stored_in,
-)
+from relaxir.backends.llvm.emit_analysis import LoopFacts, invariant_stores, loop_facts, stored_in
 from relaxir.backends.llvm.emit_cast import from_memory, to_memory
 from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
 from relaxir.backends.llvm.emit_expr import Expressions, Place
 from relaxir.backends.llvm.emit_writer import Value, int_value
 from relaxir.sym import DimLike
-from relaxir.tir.buffer import Scope
 from relaxir.tir.build import identity
 from relaxir.tir.expr import BinOp, Const
 from relaxir.tir.stmt import Combine, For, Stmt, Store
-from relaxir.tir.visit import reads_of
 
 MAX_VERSIONS: Final = 2
 """Symbolic broadcast extents a vector loop is specialised for; further ones use gathers."""
@@ -123,28 +113,25 @@ class Vectors(Expressions):
         extent = self.eval(stmt.extent)
         if extent.number is not None and extent.number <= 0:
             return
-        if not LaneCheck(stmt).fits(stmt.body) or extent.number == 1:
+        facts = loop_facts(stmt)
+        if not facts.fits or extent.number == 1:
             self.serial_loop(stmt)
             return
-        unknown = self._unknown_broadcasts(stmt)
+        unknown = self._unknown_broadcasts(facts)
         if unknown:
             self._versions(stmt, unknown[0])
             return
-        width = max(self.target.vector_bytes // element_bytes(stmt.body), 2)
-        if extent.number is not None and not self._loops(stmt, extent.number, width):
+        width = max(self.target.vector_bytes // facts.element_bytes, 2)
+        if extent.number is not None and (facts.registers or extent.number <= UNROLL_LIMIT * width):
             self._pieces(stmt, extent.number, width)
         else:
             self._strips(stmt, extent, width)
 
-    def _unknown_broadcasts(self, stmt: For) -> Sequence[DimLike]:
+    def _unknown_broadcasts(self, facts: LoopFacts) -> Sequence[DimLike]:
         """Return the symbolic broadcast extents to make versions for: 1, or not 1."""
-        found: dict[DimLike, None] = {}
-        for node in lane_broadcasts(stmt):
-            if self.dim_linear(node.extent).number is None:
-                found.setdefault(node.extent)
+        found = [d for d in facts.broadcasts if self.dim_linear(d).number is None]
         undecided = [d for d in found if self.fixed_one(d) is None]
-        decided = len(found) - len(undecided)
-        return undecided if decided < MAX_VERSIONS else ()
+        return undecided if len(found) - len(undecided) < MAX_VERSIONS else ()
 
     def _versions(self, stmt: For, extent: DimLike) -> None:
         single = ops.binary(self.w, BinOp.EQ, "int64", self.dim(extent), int_value(1))
@@ -157,11 +144,6 @@ class Vectors(Expressions):
             del self.ones[extent]
 
         self.branches(single, lambda: version(True), lambda: version(False))
-
-    def _loops(self, stmt: For, extent: int, width: int) -> bool:
-        """Whether a constant extent deserves a loop; not over register buffers, whose indices are constant."""
-        buffers = [s.buffer for s in reads_of(stmt.body)] + list(stored_in(stmt.body))
-        return extent > UNROLL_LIMIT * width and not any(b.scope is Scope.REGISTER for b in buffers)
 
     def _pieces(self, stmt: For, extent: int, width: int) -> None:
         """Write a short constant extent as straight-line vectors."""
@@ -182,7 +164,7 @@ class Vectors(Expressions):
 
     def _strips(self, stmt: For, extent: Value, width: int) -> None:
         """Write full vectors in a loop, a few at a time where the body is small, then the rest."""
-        copies = self._copies_of(stmt)
+        copies = loop_facts(stmt).copies
         stored = self.stored(stmt.body)
         with self._lane_cells(stmt, width, copies) as use:
             middle = self.rounded_down(extent, width * copies)
@@ -238,16 +220,7 @@ class Vectors(Expressions):
             return True
         if self.target.vector_bytes < 32:
             return False
-        from_memory = {r.buffer.dtype for r in reads_of(stmt.body)} | {b.dtype for b in stored_in(stmt.body)}
-        return all(ops.MEMORY[d] in ("float", "double", "i32", "i64") for d in from_memory)
-
-    def _copies_of(self, stmt: For) -> int:
-        if has_inner_loop(stmt.body):
-            return 1
-        cost = body_cost(stmt.body)
-        if cost <= 12:
-            return 4
-        return 2 if cost <= 60 else 1
+        return all(ops.MEMORY[d] in ("float", "double", "i32", "i64") for d in loop_facts(stmt).dtypes)
 
     @contextmanager
     def _lane_cells(self, stmt: For, width: int, copies: int) -> Iterator[Callable[[int], None]]:

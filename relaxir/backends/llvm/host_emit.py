@@ -17,10 +17,9 @@ from relaxir.backends.llvm import emit_linear as lin
 from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_linear import Linear
 from relaxir.backends.llvm.emit_sites import SiteTable
-from relaxir.backends.llvm.emit_stmt import Statements
 from relaxir.backends.llvm.emit_writer import ModuleText, Value, int_value, kernel_symbol, symbol
+from relaxir.backends.llvm.host_memory import HostMemory, byte_size
 from relaxir.backends.llvm.layout import DLTENSOR, DLTENSOR_BYTES
-from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
 from relaxir.sym import Dim
 from relaxir.tir.buffer import Buffer
@@ -49,7 +48,7 @@ def import_symbol(name: str) -> str:
     return f"rx_import.{name}"
 
 
-class Host(Statements):
+class Host(HostMemory):
     """Writes one host program."""
 
     fail_return = "br label %exit"
@@ -63,15 +62,11 @@ class Host(Statements):
         constants: Sequence[int],
         kernels: Mapping[str, PrimFunc] | None,
     ) -> None:
-        super().__init__(module, sites)
-        self.name = name
-        self.func = func
+        super().__init__(module, sites, name, func)
         self.constants = constants
         self.kernels = kernels
         self.workspace = Value("%ws", "ptr")
         self.frames: dict[int, Value] = {}
-        self.opened: list[Value] = []
-        """Slots with the sizes of the frames opened here, -1 while closed, in program order."""
         self.slots: dict[object, Value] = {}
         self.depth = 0
 
@@ -82,15 +77,15 @@ class Host(Statements):
         self.w.allocas.append("%status = alloca i32, align 4")
         self.w.line("store i32 1, ptr %status, align 4")
         for i, buffer in enumerate(self.func.inputs):
-            tensor = self._tensor("%inputs", i)
-            self._check_tensor(tensor, buffer)
-            self.bases[buffer] = self._data(tensor)
+            tensor = self.tensor("%inputs", i)
+            self.check_tensor(tensor, buffer)
+            self.bases[buffer] = self.data_of(tensor)
         self.emit(self.func.body)
         self.w.line("store i32 0, ptr %status, align 4")
         self.w.line("br label %exit")
         self.w.start("exit")
         for slot in reversed(self.opened):
-            self._close(slot)
+            self.close_frame(slot)
         status = self.w.here("load i32, ptr %status, align 4", "i32")
         self.w.line(f"ret i32 {status.text}")
         return (
@@ -184,23 +179,21 @@ class Host(Statements):
     def other_stmt(self, stmt: Stmt) -> None:
         """Write a statement of host programs."""
         if isinstance(stmt, BindDim):
-            value = self.eval(stmt.value)
-            nonneg = value.nonneg or stmt.dim.min >= 0
-            self.set_name(stmt.dim, Value(value.text, "i64", 1, value.level, value.number, nonneg))
+            self._bind_dim(stmt)
         elif isinstance(stmt, OpenFrame):
-            self.set_name(stmt.frame, self._push(self.dim(stmt.size)))
+            self.set_name(stmt.frame, self.push(self.checked_size(stmt.size)))
         elif isinstance(stmt, AllocFrame):
             self._alloc_frame(stmt)
         elif isinstance(stmt, AllocOutput):
             self._alloc_output(stmt)
         elif isinstance(stmt, Alias):
-            offset = self._bytes(self.dim_linear(stmt.offset), stmt.source)
-            self.set_name(stmt.buffer, self._at(self.base(stmt.source), offset))
+            offset = self.bytes_of(self.dim_linear(stmt.offset), stmt.source)
+            self.set_name(stmt.buffer, self.at(self.base(stmt.source), offset))
         elif isinstance(stmt, ConstantData):
             weights = self.w.pure("load ptr, ptr %ctx, align 8", "ptr", 1, ())
-            self.set_name(stmt.buffer, self._at(weights, int_value(self.constants[stmt.index])))
+            self.set_name(stmt.buffer, self.at(weights, int_value(self.constants[stmt.index])))
         elif isinstance(stmt, Copy):
-            size = self._size(stmt.target)
+            size = self.dim(byte_size(stmt.target))
             self.w.effect(
                 "llvm.memcpy.p0.p0.i64",
                 (self.base(stmt.target).typed, self.base(stmt.source).typed, size.typed, "i1 false"),
@@ -209,17 +202,28 @@ class Host(Statements):
         elif isinstance(stmt, _Closing):
             self.emit(stmt.body)
             for slot in reversed(self.opened[stmt.first :]):
-                self._close(slot)
+                self.close_frame(slot)
         else:
             self._call(stmt)
+
+    def _bind_dim(self, stmt: BindDim) -> None:
+        """Define a dimension; one that is read from data is checked against its minimum, which all code relies on."""
+        value = self.eval(stmt.value)
+        least = stmt.dim.min
+        if not value.nonneg and least >= 0:
+            fits = ops.compare(self.w, "icmp sge", value, int_value(least))
+            message = f"{self.name}: {stmt.dim.name} is {{}}, but must be at least {least}"
+            code, site = self.sites.add("runtime-shape", message, self.func.span)
+            self.fail_unless(fits, code, site, [value])
+        self.set_name(stmt.dim, Value(value.text, "i64", 1, value.level, value.number, value.nonneg or least >= 0))
 
     def other_expr(self, expr: Expr) -> Value:
         """Write an extent of an argument."""
         if not isinstance(expr, Extent) or expr.buffer not in self.func.inputs:
             raise InternalError(f"expression {type(expr).__name__} in a host program")
-        tensor = self._tensor("%inputs", self.func.inputs.index(expr.buffer))
-        shape = self._field(tensor, "DL_SHAPE", "ptr")
-        pointer = self._at(shape, int_value(8 * expr.axis))
+        tensor = self.tensor("%inputs", self.func.inputs.index(expr.buffer))
+        shape = self.field(tensor, "DL_SHAPE", "ptr")
+        pointer = self.at(shape, int_value(8 * expr.axis))
         return self.w.pure(f"load i64, ptr {pointer.text}, align 8", "i64", 1, (pointer,), nonneg=True)
 
     def linear(self, expr: Expr) -> Linear:
@@ -233,12 +237,12 @@ class Host(Statements):
             operands = ["ptr %ws", *(self.base(b).typed for b in stmt.args), *(self.dim(d).typed for d in stmt.dims)]
             self._call_status(kernel_symbol(stmt.callee), operands)
         elif isinstance(stmt, CallHost):
-            inputs, outputs = self._tensors(stmt.args), self._tensors(stmt.outputs)
+            inputs, outputs = self.tensors(stmt.args), self.tensors(stmt.outputs)
             operands = ["ptr %ctx", "ptr %ws", inputs.typed, outputs.typed]
             self._call_status(symbol(f"host_{stmt.callee}"), operands)
         elif isinstance(stmt, CallLibrary):
-            tensors = self._tensors(stmt.args)
-            pointers = [self._at(tensors, int_value(DLTENSOR_BYTES * i)).typed for i in range(len(stmt.args))]
+            tensors = self.tensors(stmt.args)
+            pointers = [self.at(tensors, int_value(DLTENSOR_BYTES * i)).typed for i in range(len(stmt.args))]
             function = self._imported(stmt.symbol, pointers)
             status = self.w.here(f"call i32 {function.text}({', '.join(pointers)})", "i32")
             self.w.touch(MEMORY)
@@ -256,7 +260,9 @@ class Host(Statements):
         self.module.helpers.setdefault(slot, f"{slot} = global ptr {own}, align 8")
         function = self.w.here(f"load ptr, ptr {slot}, align 8", "ptr")
         found = self.w.here(f"icmp ne ptr {function.text}, null", "i1")
-        message = f"{self.name}: library function `{name}` is not there: give it by libraries= or load its library"
+        message = (
+            f"{self.name}: library function `{name}` is not there: give it by libraries= or load its library first"
+        )
         code, site = self.sites.add("runtime-failure", message, self.func.span)
         self.fail_unless(found, code, site, [])
         return function
@@ -285,47 +291,20 @@ class Host(Statements):
 
     # ---- memory
 
-    def _push(self, size: Value) -> Value:
-        slot = self.w.alloca("i64", 1, 8)
-        self.w.allocas.append(f"store i64 -1, ptr {slot.text}, align 8")
-        self.module.declare("rx_frame_push", "ptr", ["ptr", "i64"])
-        self.module.declare("rx_frame_pop", "void", ["ptr", "i64"])
-        frame = self.w.here(f"call ptr @rx_frame_push(ptr %ws, {size.typed})", "ptr")
-        self._need(frame, size, "temporary memory")
-        self.w.line(f"store {size.typed}, ptr {slot.text}, align 8")
-        self.opened.append(slot)
-        return frame
-
-    def _close(self, slot: Value) -> None:
-        size = self.w.here(f"load i64, ptr {slot.text}, align 8", "i64")
-        open_ = self.w.here(f"icmp sge i64 {size.text}, 0", "i1")
-
-        def pop() -> None:
-            self.w.effect("rx_frame_pop", ("ptr %ws", size.typed))
-            self.w.line(f"store i64 -1, ptr {slot.text}, align 8")
-
-        self.branches(open_, pop, None)
-
-    def _need(self, pointer: Value, size: Value, what: str) -> None:
-        """Fail where an allocation gave nothing."""
-        message = f"{self.name}: {{}} bytes of {what} could not be allocated"
-        code, site = self.sites.add("runtime-allocation", message, self.func.span)
-        self.fail_unless(self.w.here(f"icmp ne ptr {pointer.text}, null", "i1"), code, site, [size])
-
     def _alloc_frame(self, stmt: AllocFrame) -> None:
         if stmt.offset is None:
-            base = self._push(self._size(stmt.buffer))
+            base = self.push(self.checked_size(byte_size(stmt.buffer)))
         else:
-            base = self._at(self.frames[stmt.frame], self.dim(stmt.offset))
+            base = self.at(self.frames[stmt.frame], self.dim(stmt.offset))
         self.set_name(stmt.buffer, base)
 
     def _alloc_output(self, stmt: AllocOutput) -> None:
         """Take the caller's array if there is one and it fits, else a block of the pool."""
-        tensor = self._tensor("%outputs", stmt.index)
+        tensor = self.tensor("%outputs", stmt.index)
         extents = [self.dim(d) for d in stmt.buffer.shape]
-        size = self._size(stmt.buffer)
-        data = self._at(tensor, int_value(DLTENSOR["DL_DATA"]))
-        shape_field = self._at(tensor, int_value(DLTENSOR["DL_SHAPE"]))
+        size = self.checked_size(byte_size(stmt.buffer))
+        data = self.at(tensor, int_value(DLTENSOR["DL_DATA"]))
+        shape_field = self.at(tensor, int_value(DLTENSOR["DL_SHAPE"]))
         given = self.w.here(f"load ptr, ptr {data.text}, align 8", "ptr")
         shape = self.w.here(f"load ptr, ptr {shape_field.text}, align 8", "ptr")
         slot = self.w.alloca("ptr", 1, 8)
@@ -333,100 +312,30 @@ class Host(Statements):
         def allocate() -> None:
             self.module.declare("rx_alloc", "ptr", ["ptr", "i64"])
             block = self.w.here(f"call ptr @rx_alloc(ptr %ctx, {size.typed})", "ptr")
-            self._need(block, size, f"result {stmt.index}")
+            self.need(block, size, f"result {stmt.index}")
             self.w.line(f"store {block.typed}, ptr {data.text}, align 8")
             for axis, extent in enumerate(extents):
-                self.w.line(f"store {extent.typed}, ptr {self._at(shape, int_value(8 * axis)).text}, align 8")
+                self.w.line(f"store {extent.typed}, ptr {self.at(shape, int_value(8 * axis)).text}, align 8")
             for name, kind in (("DL_STRIDES", "ptr null"), ("DL_OFFSET", "i64 0")):
-                self.w.line(f"store {kind}, ptr {self._at(tensor, int_value(DLTENSOR[name])).text}, align 8")
+                self.w.line(f"store {kind}, ptr {self.at(tensor, int_value(DLTENSOR[name])).text}, align 8")
             self.w.line(f"store {block.typed}, ptr {slot.text}, align 8")
 
         def check() -> None:
             for axis, extent in enumerate(extents):
-                place = self._at(shape, int_value(8 * axis))
+                place = self.at(shape, int_value(8 * axis))
                 got = self.w.here(f"load i64, ptr {place.text}, align 8", "i64")
                 same = ops.compare(self.w, "icmp eq", got, extent)
                 message = f"{self.name}: result {stmt.index}, axis {axis}: the given array has size {{}}, expected {{}}"
                 code, site = self.sites.add("runtime-shape", message, self.func.span)
                 self.fail_unless(same, code, site, [got, extent])
-            self._check_compact(tensor, f"{self.name}: result {stmt.index} is not compact")
-            place = self._at(tensor, int_value(DLTENSOR["DL_OFFSET"]))
+            self.check_compact(tensor, f"{self.name}: result {stmt.index} is not compact")
+            place = self.at(tensor, int_value(DLTENSOR["DL_OFFSET"]))
             offset = self.w.here(f"load i64, ptr {place.text}, align 8", "i64")
             mine = self.w.here(f"getelementptr i8, {given.typed}, {offset.typed}", "ptr")
             self.w.line(f"store {mine.typed}, ptr {slot.text}, align 8")
 
         self.branches(self.w.here(f"icmp eq ptr {given.text}, null", "i1"), allocate, check)
         self.set_name(stmt.buffer, self.w.here(f"load ptr, ptr {slot.text}, align 8", "ptr"))
-
-    def _size(self, buffer: Buffer) -> Value:
-        """Return the bytes of a buffer."""
-        total = lin.constant(1)
-        for extent in buffer.shape:
-            total *= self.dim_linear(extent)
-        return self._bytes(total, buffer)
-
-    def _bytes(self, count: Linear, buffer: Buffer) -> Value:
-        return lin.scalar(self.w, count * lin.constant(info(buffer.dtype).bytes))
-
-    def _at(self, pointer: Value, offset: Value) -> Value:
-        if offset.number == 0:
-            return pointer
-        return self.w.pure(f"getelementptr i8, {pointer.typed}, {offset.typed}", "ptr", 1, (pointer, offset))
-
-    # ---- tensors
-
-    def _tensor(self, array: str, index: int) -> Value:
-        return self._at(Value(array, "ptr"), int_value(DLTENSOR_BYTES * index))
-
-    def _field(self, tensor: Value, name: str, kind: str) -> Value:
-        pointer = self._at(tensor, int_value(DLTENSOR[name]))
-        return self.w.pure(f"load {kind}, ptr {pointer.text}, align 4", kind, 1, (pointer,))
-
-    def _data(self, tensor: Value) -> Value:
-        return self._at(self._field(tensor, "DL_DATA", "ptr"), self._field(tensor, "DL_OFFSET", "i64"))
-
-    def _check_tensor(self, tensor: Value, buffer: Buffer) -> None:
-        """Refuse arguments of another rank or type, or with gaps: everything after this trusts them."""
-        rank = self._field(tensor, "DL_NDIM", "i32")
-        same = ops.compare(self.w, "icmp eq", rank, int_value(len(buffer.shape), "i32"))
-        message = f"{self.name}: argument `{buffer.name}` has {{}} axes, expected {len(buffer.shape)}"
-        code, site = self.sites.add("argument-rank", message, self.func.span)
-        self.fail_unless(same, code, site, [ops.convert(self.w, "sext", rank, "i64")])
-        kind = self._field(tensor, "DL_DTYPE", "i32")
-        same = ops.compare(self.w, "icmp eq", kind, int_value(_dlpack_type(buffer.dtype), "i32"))
-        code, site = self.sites.add(
-            "argument-dtype", f"{self.name}: argument `{buffer.name}` is not of type {buffer.dtype}", self.func.span
-        )
-        self.fail_unless(same, code, site, [])
-        if buffer.shape:
-            self._check_compact(tensor, f"{self.name}: argument `{buffer.name}` is not compact")
-
-    def _check_compact(self, tensor: Value, message: str) -> None:
-        self.module.helpers.setdefault("rx.compact", _COMPACT)
-        compact = self.w.here(f"call i1 @rx.compact({tensor.typed})", "i1")
-        code, site = self.sites.add("argument", message, self.func.span)
-        self.fail_unless(compact, code, site, [])
-
-    def _tensors(self, buffers: Sequence[Buffer]) -> Value:
-        """Build an array of tensors on the stack."""
-        array = self.w.alloca("i8", DLTENSOR_BYTES * max(len(buffers), 1), 8)
-        for i, buffer in enumerate(buffers):
-            tensor = self._at(array, int_value(DLTENSOR_BYTES * i))
-            shape = self.w.alloca("i64", len(buffer.shape), 8)
-            for axis, d in enumerate(buffer.shape):
-                self.w.line(f"store {self.dim(d).typed}, ptr {self._at(shape, int_value(8 * axis)).text}, align 8")
-            fields = (
-                ("DL_DATA", self.base(buffer).typed),
-                ("DL_DEVICE", "i64 1"),
-                ("DL_NDIM", f"i32 {len(buffer.shape)}"),
-                ("DL_DTYPE", f"i32 {_dlpack_type(buffer.dtype)}"),
-                ("DL_SHAPE", shape.typed),
-                ("DL_STRIDES", "ptr null"),
-                ("DL_OFFSET", "i64 0"),
-            )
-            for name, value in fields:
-                self.w.line(f"store {value}, ptr {self._at(tensor, int_value(DLTENSOR[name])).text}, align 4")
-        return array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -435,55 +344,6 @@ class _Closing(Stmt):
 
     body: Stmt
     first: int
-
-
-def _dlpack_type(dtype: str) -> int:
-    """Return a DLDataType as a little-endian word: code, bits, lanes."""
-    row = info(dtype)
-    return row.dlpack | row.bits << 8 | 1 << 16
-
-
-_COMPACT: Final = """\
-define internal i1 @rx.compact(ptr %tensor) nounwind {
-entry:
-  %strides_p = getelementptr i8, ptr %tensor, i64 32
-  %strides = load ptr, ptr %strides_p, align 8
-  %none = icmp eq ptr %strides, null
-  br i1 %none, label %yes, label %look
-look:
-  %shape_p = getelementptr i8, ptr %tensor, i64 24
-  %shape = load ptr, ptr %shape_p, align 8
-  %rank_p = getelementptr i8, ptr %tensor, i64 16
-  %rank32 = load i32, ptr %rank_p, align 8
-  %rank = sext i32 %rank32 to i64
-  br label %head
-head:
-  %axis = phi i64 [ %rank, %look ], [ %before, %next ]
-  %step = phi i64 [ 1, %look ], [ %larger, %next ]
-  %good = phi i1 [ true, %look ], [ %still, %next ]
-  %empty = phi i1 [ false, %look ], [ %none_left, %next ]
-  %end = icmp eq i64 %axis, 0
-  br i1 %end, label %done, label %next
-next:
-  %before = sub i64 %axis, 1
-  %size_p = getelementptr i64, ptr %shape, i64 %before
-  %size = load i64, ptr %size_p, align 8
-  %stride_p = getelementptr i64, ptr %strides, i64 %before
-  %stride = load i64, ptr %stride_p, align 8
-  %same = icmp eq i64 %stride, %step
-  %one = icmp eq i64 %size, 1
-  %fits = or i1 %same, %one
-  %still = and i1 %good, %fits
-  %zero = icmp eq i64 %size, 0
-  %none_left = or i1 %empty, %zero
-  %larger = mul i64 %step, %size
-  br label %head
-done:
-  %either = or i1 %good, %empty
-  ret i1 %either
-yes:
-  ret i1 true
-}"""
 
 
 def write_host(

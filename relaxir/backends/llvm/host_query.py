@@ -67,7 +67,7 @@ class Query(Host):
         self.w.line("store i32 1, ptr %status, align 4")
         self.w.line("store i64 0, ptr %bytes, align 8")
         for i, buffer in enumerate(self.func.inputs):
-            self._check_tensor(self._tensor("%inputs", i), buffer)
+            self.check_tensor(self.tensor("%inputs", i), buffer)
         self.emit(self.func.body)
         self.w.line("store i32 0, ptr %status, align 4")
         self.w.line("br label %exit")
@@ -83,12 +83,12 @@ class Query(Host):
         """Sum frames up, write shapes, bind dimensions."""
         if isinstance(stmt, OpenFrame):
             before = self.w.here("load i64, ptr %bytes, align 8", "i64")
-            total = ops.binary(self.w, BinOp.ADD, "int64", before, self.dim(stmt.size))
+            total = ops.binary(self.w, BinOp.ADD, "int64", before, self.checked_size(stmt.size))
             self.w.line(f"store {total.typed}, ptr %bytes, align 8")
         elif isinstance(stmt, AllocOutput):
-            shape = self._field(self._tensor("%outputs", stmt.index), "DL_SHAPE", "ptr")
+            shape = self.field(self.tensor("%outputs", stmt.index), "DL_SHAPE", "ptr")
             for axis, d in enumerate(stmt.buffer.shape):
-                place = self._at(shape, int_value(8 * axis))
+                place = self.at(shape, int_value(8 * axis))
                 self.w.line(f"store {self.dim(d).typed}, ptr {place.text}, align 8")
         else:
             super().other_stmt(stmt)

@@ -250,7 +250,7 @@ def rsqrt(w: Writer, x: Value) -> Value:
 
 
 def _trig(w: Writer, x: Value, quarter: int, name: str) -> Value:
-    """Sine shifted by quarter turns: reduced in double precision; from 2^28 on the C library does it."""
+    """Sine shifted by quarter turns: reduced in double precision; large arguments go to the C library."""
     m, d = _maths(w, x), Maths(w, "double", x.width)
     wide = m.convert("fpext", x, "double")
     magic = 6755399441055744.0  # 1.5 * 2^52
@@ -268,7 +268,7 @@ def _trig(w: Writer, x: Value, quarter: int, name: str) -> Value:
     result = m.real(m.int_op("xor", m.bits(m.choose(swap, cosine, sine)), sign))
     if quarter == 0:
         result = m.choose(m.test("oeq", x, 0.0), x, result)
-    far = m.test("oge", m.fabs(x), t.TRIG_LIMIT)
+    far = m.test("oge", m.fabs(x), t.TRIG_LIMIT if w.module.target.has_fma else t.TRIG_LIMIT_UNFUSED)
     return w.rarely(far, result, lambda: libm(w, name, x))
 
 

@@ -39,6 +39,8 @@ HALF_PI_HIGH: Final = 1.57079632673412561417
 HALF_PI_LOW: Final = 6.07710050650619224932e-11
 TRIG_LIMIT: Final = 2.0**28
 """From here on arguments are reduced by the C library."""
+TRIG_LIMIT_UNFUSED: Final = 2.0**20
+"""The same without fused multiply-add: the product with the high part of pi/2 must be exact."""
 
 LOG2_SERIES: Final = tuple(2.0 * LOG2E / (2 * k + 1) for k in range(9))
 """log2((1 + f)/(1 - f)) / f in f^2, double precision."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from relaxir.frontends.onnx.node import Node
 from relaxir.frontends.onnx.values import Value
-from relaxir.ops.indexing import choose, is_zero, normalize_index
+from relaxir.ops.indexing import choose, is_zero
 from relaxir.sym import DimLike, add, max_, min_, mul, product, sub
 
 
@@ -64,16 +64,16 @@ def widened_extents(shape: Sequence[DimLike], flags: Sequence[DimLike]) -> tuple
     return extents
 
 
-def axis_hits(n: Node, index: int, rank: int, count: int) -> tuple[tuple[DimLike, ...], ...]:
-    """For each axis, which of the ``count`` elements of input ``index`` name it (1) and which do not (0)."""
-    axes = [normalize_index(a, rank, n.facts) for a in n.dims(index, -rank, "axis", count)]
-    return tuple(tuple(is_zero(sub(a, axis)) for a in axes) for axis in range(rank))
+def spread(n: Node, defaults: Value, values: Value, axes: Value | None) -> Value:
+    """One element per axis: those of ``values`` at the places that ``axes`` names, the defaults elsewhere.
 
-
-def chosen(hits: Sequence[DimLike], values: Sequence[DimLike], default: DimLike) -> DimLike:
-    """The value whose hit is 1, or the default."""
-    named = total([mul(h, v) for h, v in zip(hits, values, strict=True)])
-    return add(named, mul(sub(1, total(hits)), default))
+    Without axes the values are for the first ones. An axis that does not exist fails the call.
+    """
+    wide = [v if v.type.dtype == "int64" else n.emit("astype", v, dtype="int64") for v in (values, axes) if v is not None]
+    if axes is None:
+        wide.append(n.emit("arange", start=0, stop=values.type.shape[0], dtype="int64"))
+    data, places = wide
+    return n.emit("scatter_elements", defaults, places, data, axis=0)
 
 
 def around(axis: DimLike, shape: Sequence[DimLike]) -> tuple[DimLike, DimLike, DimLike]:

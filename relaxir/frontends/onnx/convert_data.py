@@ -108,7 +108,7 @@ def depth_to_space(n: Node) -> Result:
 
 def space_to_depth(n: Node) -> Result:
     """Blocks of space to blocks of channels."""
-    return n.emit("space_to_depth", n.input(0), size=n.attr("blocksize", 1))
+    return n.emit("space_to_depth", n.input(0), size=n.attr("blocksize", 1), mode=n.attr("mode", "DCR"))
 
 
 def non_max_suppression(n: Node) -> Result:

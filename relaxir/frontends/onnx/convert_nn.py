@@ -1,12 +1,13 @@
-"""Converters of matrix products, convolutions, pooling, normalisations, resizing and attention."""
+"""Converters of matrix products, convolutions, normalisations and attention."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
 from relaxir.frontends.onnx.convert_math import Converter
+from relaxir.frontends.onnx.convert_pool import window
 from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.values import Value
 
@@ -28,18 +29,6 @@ def gemm(n: Node) -> Result:
     return n.emit("add", y, c if beta == 1.0 else n.emit("multiply", c, beta))
 
 
-def window(n: Node, kernel: Sequence[int]) -> dict[str, object]:
-    """Attributes common to convolution and pooling."""
-    rank = len(kernel)
-    padding = n.ints("pads")
-    return {
-        "strides": n.ints("strides") or (1,) * rank,
-        "padding": padding or (0,) * (2 * rank),
-        "dilations": n.ints("dilations") or (1,) * rank,
-        "auto_pad": n.attr("auto_pad", "NOTSET"),
-    }
-
-
 def conv(n: Node) -> Result:
     """Convolution over any number of axes."""
     x, w = n.input(0), n.input(1)
@@ -55,38 +44,6 @@ def conv_transpose(n: Node) -> Result:
     attrs["output_padding"] = n.ints("output_padding") or (0,) * spatial
     attrs["output_shape"] = n.ints("output_shape") or ()
     return n.emit("conv_transpose", x, w, n.optional(2), groups=n.attr("group", 1), **attrs)
-
-
-def max_pool(n: Node) -> Result:
-    """Largest element of each window, optionally with positions."""
-    kernel = n.attr("kernel_shape", ())
-    attrs = {**window(n, kernel), "kernel": kernel, "ceil_mode": bool(n.attr("ceil_mode", 0))}
-    if len(n.proto.output) < 2 or not n.proto.output[1]:
-        return n.emit("max_pool", n.input(0), **attrs)
-    return n.emit_tuple("max_pool", n.input(0), return_indices=True, storage_order=n.attr("storage_order", 0), **attrs)
-
-
-def average_pool(n: Node) -> Result:
-    """Mean of each window."""
-    kernel = n.attr("kernel_shape", ())
-    attrs = {**window(n, kernel), "kernel": kernel, "ceil_mode": bool(n.attr("ceil_mode", 0))}
-    return n.emit("average_pool", n.input(0), count_include_pad=bool(n.attr("count_include_pad", 0)), **attrs)
-
-
-def lp_pool(n: Node) -> Result:
-    """p-norm of each window."""
-    kernel = n.attr("kernel_shape", ())
-    attrs = {**window(n, kernel), "kernel": kernel, "ceil_mode": bool(n.attr("ceil_mode", 0))}
-    return n.emit("lp_pool", n.input(0), p=n.attr("p", 2), **attrs)
-
-
-def global_pool(name: str) -> Converter:
-    """A reduction over all spatial axes."""
-
-    def convert(n: Node) -> Result:
-        return n.emit(name, n.input(0), axes=tuple(range(2, n.rank())), keepdims=True)
-
-    return convert
 
 
 def batch_norm(n: Node) -> Result:
@@ -160,41 +117,6 @@ def einsum(n: Node) -> Result:
     return n.emit("einsum", *(n.input(i) for i in range(len(n.inputs))), equation=n.attr("equation", ""))
 
 
-def resize(n: Node) -> Result:
-    """Sizes or scales; nearest, linear, cubic."""
-    x = n.input(0)
-    roi, scales, sizes = (1, 2, 3) if n.opset >= 11 else (99, 1, 99)
-    axes = n.ints("axes")
-    chosen = tuple(range(x.type.rank)) if axes is None else tuple(n.axis(a, x.type.rank) for a in axes)
-    attrs: dict[str, object] = {
-        "mode": n.attr("mode", "nearest"),
-        "axes": chosen,
-        "coordinate_transformation_mode": n.attr("coordinate_transformation_mode", "half_pixel" if n.opset >= 11 else "asymmetric"),
-        "nearest_mode": n.attr("nearest_mode", "round_prefer_floor" if n.opset >= 11 else "floor"),
-        "cubic_coeff_a": n.attr("cubic_coeff_a", -0.75),
-        "exclude_outside": bool(n.attr("exclude_outside", 0)),
-        "extrapolation_value": n.attr("extrapolation_value", 0.0),
-        "antialias": bool(n.attr("antialias", 0)),
-        "keep_aspect_ratio_policy": n.attr("keep_aspect_ratio_policy", "stretch"),
-    }
-    if attrs["coordinate_transformation_mode"] == "tf_crop_and_resize":
-        attrs["roi"] = tuple(float(v) for v in n.constant(roi, "roi").reshape(-1))
-    given = n.optional(scales)
-    if given is not None and given.type.shape != (0,):
-        attrs["scales"] = tuple(float(v) for v in n.constant(scales, "scales").reshape(-1))
-    else:
-        attrs["sizes"] = n.dims(sizes, low=0, names="size")
-    return n.emit("resize", x, **attrs)
-
-
-def upsample(n: Node) -> Result:
-    """Resize of old opsets."""
-    x = n.input(0)
-    scales = n.attr("scales", ()) if n.opset < 9 else tuple(float(v) for v in n.constant(1, "scales").reshape(-1))
-    attrs = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", "axes": tuple(range(x.type.rank))}
-    return n.emit("resize", x, mode=n.attr("mode", "nearest"), scales=scales, **attrs)
-
-
 def fused_matmul(n: Node) -> Result:
     """com.microsoft FusedMatMul: transposes of the last two axes and a factor."""
     a, b = n.input(0), n.input(1)
@@ -234,25 +156,18 @@ def skip_layer_norm(n: Node) -> Result:
 
 NN: Final[Mapping[str, Converter]] = MappingProxyType(
     {
-        "AveragePool": average_pool,
         "BatchNormalization": batch_norm,
         "Conv": conv,
         "ConvTranspose": conv_transpose,
         "Einsum": einsum,
         "Gemm": gemm,
-        "GlobalAveragePool": global_pool("mean"),
-        "GlobalMaxPool": global_pool("max"),
         "GroupNormalization": group_norm,
         "InstanceNormalization": instance_norm,
         "LRN": lrn,
         "LayerNormalization": layer_norm,
         "LpNormalization": lp_normalization,
-        "LpPool": lp_pool,
-        "MaxPool": max_pool,
         "MeanVarianceNormalization": mean_variance,
         "RMSNormalization": rms_norm,
-        "Resize": resize,
-        "Upsample": upsample,
     }
 )
 """Neural-network operators by ONNX name."""

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from relaxir.frontends.onnx.axes import axis_flags, axis_hits, chosen, kept_extents, widened_extents
+from relaxir.frontends.onnx.axes import axis_flags, kept_extents, spread, widened_extents
 from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.node import FARTHEST, Node, Result
 from relaxir.frontends.onnx.tensors import element_type
@@ -169,20 +169,22 @@ def slice_(n: Node) -> Result:
         return sliced(n, x, axes_or_all(n, n.ints("axes"), len(starts)), starts, ends, (1,) * len(starts))
     known = n.number(3)
     count = known.size if known is not None else slice_count(n)
+    if count is None or (known is None and n.given(3)):
+        return sliced(n, x, tuple(range(rank)), *(slice_operand(n, i) for i in (1, 2, 4)))
     starts, ends = n.dims(1, FARTHEST, "b", count), n.dims(2, FARTHEST, "e", count)
     steps = n.dims(4, FARTHEST, "t", count) if n.given(4) else (1,) * len(starts)
-    if known is not None or not n.given(3):
-        axes = None if known is None else tuple(map(int, known.reshape(-1)))
-        return sliced(n, x, axes_or_all(n, axes, len(starts)), starts, ends, steps)
-    hits = axis_hits(n, 3, rank, len(starts))
-    return sliced(
-        n,
-        x,
-        tuple(range(rank)),
-        tuple(chosen(h, starts, 0) for h in hits),
-        tuple(chosen(h, ends, d) for h, d in zip(hits, x.type.shape, strict=True)),
-        tuple(chosen(h, steps, 1) for h in hits) if n.given(4) else (1,) * rank,
-    )
+    axes = None if known is None else tuple(map(int, known.reshape(-1)))
+    return sliced(n, x, axes_or_all(n, axes, len(starts)), starts, ends, steps)
+
+
+def slice_operand(n: Node, index: int) -> tuple[DimLike, ...]:
+    """Starts (1), ends (2) or steps (4) of every axis, where the axes, or how many, are known only at run time."""
+    shape = n.type().shape
+    if not n.given(index):
+        return (1,) * len(shape)
+    ends = n.emit("dims_to_tensor", dims=shape)
+    defaults = ends if index == 2 else n.literal(np.full(len(shape), int(index == 4)), "int64")
+    return n.read(spread(n, defaults, n.input(index), n.optional(3)), FARTHEST, "b")
 
 
 def slice_count(n: Node) -> int | None:
@@ -239,11 +241,13 @@ def input_pads(n: Node, rank: int) -> tuple[tuple[DimLike, DimLike], ...]:
     if known is not None:
         axes = tuple(n.axis(int(a), rank) for a in known.reshape(-1))
         return pad_pairs(n.dims(1, FARTHEST, "p", 2 * len(axes)), rank, axes)
-    extent = n.type(3).shape[0] if n.rank(3) == 1 else 1
-    pads = n.dims(1, FARTHEST, "p", 2 * extent if isinstance(extent, int) else None)
-    half = len(pads) // 2
-    hits = axis_hits(n, 3, rank, half)
-    return tuple((chosen(h, pads[:half], 0), chosen(h, pads[half:], 0)) for h in hits)
+    count = n.type(3).shape[0]
+    parts = (
+        n.emit("strided_slice", n.input(1), axes=(0,), begin=(begin,), size=(count,)) for begin in (0, count)
+    )
+    zeros = n.literal(np.zeros(rank), "int64")
+    before, after = (n.read(spread(n, zeros, p, n.input(3)), FARTHEST, "p") for p in parts)
+    return tuple(zip(before, after, strict=True))
 
 
 def tile(n: Node) -> Result:

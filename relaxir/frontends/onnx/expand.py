@@ -46,7 +46,7 @@ def expand(proto: NodeProto, types: Sequence[TensorType | None], opset: int) -> 
     if body is None:
         return None
     inner = next((o.version for o in body.opset_import if o.domain in ("", "ai.onnx")), opset)
-    return Expansion(tuple(body.input), tuple(body.output), tuple(_instantiate(body, proto)), inner)
+    return Expansion(tuple(body.input), tuple(body.output), tuple(_instantiate(body, proto, schema)), inner)
 
 
 def _schema(proto: NodeProto, opset: int) -> Any:
@@ -68,7 +68,7 @@ def _body(schema: Any, proto: NodeProto, types: Sequence[TensorType | None], ops
         return None
     protos = [_type_proto(t).SerializeToString() for t in types]
     text = schema.get_context_dependent_function_with_opset_version(max(versions), proto.SerializeToString(), protos)
-    return FunctionProto.FromString(text)
+    return FunctionProto.FromString(text) if text else None  # empty: not defined for these types
 
 
 def _type_proto(t: TensorType | None) -> TypeProto:
@@ -79,9 +79,10 @@ def _type_proto(t: TensorType | None) -> TypeProto:
     return helper.make_tensor_type_proto(code, shape)
 
 
-def _instantiate(body: FunctionProto, proto: NodeProto) -> list[NodeProto]:
+def _instantiate(body: FunctionProto, proto: NodeProto, schema: Any) -> list[NodeProto]:
     """The function's nodes with the call's attributes in place; value names stay those of the function."""
-    attrs = {a.name: a for a in body.attribute_proto} | {a.name: a for a in proto.attribute}
+    defaults = (a.default_value for a in schema.attributes.values() if a.default_value.name)
+    attrs = {a.name: a for a in (*defaults, *body.attribute_proto, *proto.attribute)}
     prefix = f"{proto.name or next(iter(proto.output), '')}/"
     return [_with_attributes(inner, attrs, prefix) for inner in body.node]
 

@@ -82,7 +82,9 @@ class Importer:
             return []
         try:
             return [self.result(o.name) for o in graph.output]
-        except KeyError:  # noted as a problem by `lookup`
+        except KeyError as error:
+            if not self.problems:
+                raise LoadError(f"graph output {error} is defined by nothing") from error
             return []
 
     def result(self, name: str) -> Value:
@@ -139,8 +141,10 @@ class Importer:
         self.ranks, self.opset = saved
         made = self.scopes.pop()
         for name, inner_name in zip(proto.output, found.outputs, strict=False):
-            if name and inner_name in made:
+            if name and made.get(inner_name) is not None:
                 self.scopes[-1][name] = made[inner_name]
+            elif name and not self.problems:
+                self.report_unknown(proto)
 
     def report_unknown(self, proto: NodeProto) -> None:
         """Note a node without a converter, unless `unknown_nodes` listed it."""

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from relaxir.ir.expr import Function
 from relaxir.ir.module import IRModule
+from relaxir.ir.types import ShapeType
 from relaxir.runtime.interp.binding import Value
 from relaxir.runtime.interp.graph import NO_LIBRARIES, Array, Libraries, run_graph
 from relaxir.runtime.interp.host import run_host
@@ -26,8 +28,8 @@ def evaluate(
     Args:
         module: any stage: graph functions of operators, of calls of tensor programs, or host programs.
         name: the function.
-        args: arrays (bfloat16 as uint16 bits), tuples of them, or tuples of ints for shape values; a host program takes
-            the same, and gives its results flattened.
+        args: arrays (bfloat16 as uint16 bits), tuples of them, or tuples (or vectors) of ints for shape values; a host
+            program takes the same, and gives its results flattened.
         libraries: Python implementations of library symbols, given the inputs and then the outputs to fill.
         constants: the constant table for host programs, by default the module's own.
 
@@ -42,7 +44,17 @@ def evaluate(
     if isinstance(module.functions.get(name), PrimFunc):
         results = run_host(module, name, tuple(_flat(values)), constants, libraries)
         return results[0] if len(results) == 1 else results
+    func = module.functions.get(name)
+    if isinstance(func, Function) and len(func.params) == len(values):
+        values = tuple(_sizes(v) if isinstance(p.type, ShapeType) else v for v, p in zip(values, func.params, strict=True))
     return _fresh(run_graph(module, name, values, libraries))
+
+
+def _sizes(value: Value) -> Value:
+    """A shape argument given as compiled functions take it, an integer vector, as a tuple."""
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind == "i":
+        return tuple(int(v) for v in value)
+    return value
 
 
 def _argument(value: Any) -> Value:

@@ -1,0 +1,215 @@
+"""What host programs do with memory: frames, checked sizes, tensors of callers and callees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from relaxir.backends.llvm import emit_linear as lin
+from relaxir.backends.llvm import emit_ops as ops
+from relaxir.backends.llvm.emit_linear import Linear
+from relaxir.backends.llvm.emit_sites import SiteTable
+from relaxir.backends.llvm.emit_stmt import Statements
+from relaxir.backends.llvm.emit_writer import ModuleText, Value, float_value, int_value
+from relaxir.backends.llvm.layout import DLTENSOR, DLTENSOR_BYTES
+from relaxir.support.dtypes import info
+from relaxir.sym import Dim, DimLike, fold, mul, product
+from relaxir.tir.buffer import Buffer
+from relaxir.tir.func import PrimFunc
+
+_LARGEST: Final = 2.0**62
+
+
+class HostMemory(Statements):
+    """Frames, sizes and tensors of one host program."""
+
+    def __init__(self, module: ModuleText, sites: SiteTable, name: str, func: PrimFunc) -> None:
+        super().__init__(module, sites)
+        self.name = name
+        self.func = func
+        self.opened: list[Value] = []
+        """Slots with the sizes of the frames opened here, -1 while closed, in program order."""
+
+    # ---- frames
+
+    def push(self, size: Value) -> Value:
+        """Open a frame of ``size`` bytes."""
+        slot = self.w.alloca("i64", 1, 8)
+        self.w.allocas.append(f"store i64 -1, ptr {slot.text}, align 8")
+        self.module.declare("rx_frame_push", "ptr", ["ptr", "i64"])
+        self.module.declare("rx_frame_pop", "void", ["ptr", "i64"])
+        frame = self.w.here(f"call ptr @rx_frame_push(ptr %ws, {size.typed})", "ptr")
+        self.need(frame, size, "temporary memory")
+        self.w.line(f"store {size.typed}, ptr {slot.text}, align 8")
+        self.opened.append(slot)
+        return frame
+
+    def close_frame(self, slot: Value) -> None:
+        """Pop a frame if it is open."""
+        size = self.w.here(f"load i64, ptr {slot.text}, align 8", "i64")
+        open_ = self.w.here(f"icmp sge i64 {size.text}, 0", "i1")
+
+        def pop() -> None:
+            self.w.effect("rx_frame_pop", ("ptr %ws", size.typed))
+            self.w.line(f"store i64 -1, ptr {slot.text}, align 8")
+
+        self.branches(open_, pop, None)
+
+    def need(self, pointer: Value, size: Value, what: str) -> None:
+        """Fail where an allocation gave nothing."""
+        message = f"{self.name}: {{}} bytes of {what} could not be allocated"
+        code, site = self.sites.add("runtime-allocation", message, self.func.span)
+        self.fail_unless(self.w.here(f"icmp ne ptr {pointer.text}, null", "i1"), code, site, [size])
+
+    # ---- sizes
+
+    def checked_size(self, size: DimLike) -> Value:
+        """Return a number of bytes; fail where it does not fit 64 bits, seen in floating point, which does not wrap."""
+        value = self.dim(size)
+        if value.number is None:
+            estimate = fold(size, lambda n: float_value(float(n), "double"), self._dim_double, self._double_node)
+            fits = ops.compare(self.w, "fcmp ole", estimate, float_value(_LARGEST, "double"))
+            message = f"{self.name}: a size does not fit 64 bits"
+            code, site = self.sites.add("runtime-overflow", message, self.func.span)
+            self.fail_unless(fits, code, site, [])
+        return value
+
+    def _dim_double(self, symbol_: Dim) -> Value:
+        return ops.convert(self.w, "sitofp", self.dim_symbol(symbol_), "double")
+
+    def _double_node(self, label: str, args: Sequence[Value]) -> Value:
+        total = args[0]
+        for arg in args[1:]:
+            if label in ("add", "mul"):
+                total = ops.op(self.w, f"f{label}", total, arg)
+            elif label == "mod":
+                total = arg  # never more than the divisor
+            elif label in ("floordiv", "ceildiv"):
+                total = ops.op(self.w, "fdiv", total, arg)
+                total = self.w.intrinsic("ceil" if label == "ceildiv" else "floor", total)
+            else:
+                total = ops.float_extremum(self.w, total, arg, maximum=label != "min")
+        return total
+
+    def bytes_of(self, count: Linear, buffer: Buffer) -> Value:
+        """Return the bytes of ``count`` elements."""
+        return lin.scalar(self.w, count * lin.constant(info(buffer.dtype).bytes))
+
+    def at(self, pointer: Value, offset: Value) -> Value:
+        """Return an address some bytes further."""
+        if offset.number == 0:
+            return pointer
+        return self.w.pure(f"getelementptr i8, {pointer.typed}, {offset.typed}", "ptr", 1, (pointer, offset))
+
+    # ---- tensors
+
+    def tensor(self, array: str, index: int) -> Value:
+        """Return the address of a tensor in an array of them."""
+        return self.at(Value(array, "ptr"), int_value(DLTENSOR_BYTES * index))
+
+    def field(self, tensor: Value, name: str, kind: str) -> Value:
+        """Return a field of a tensor."""
+        pointer = self.at(tensor, int_value(DLTENSOR[name]))
+        return self.w.pure(f"load {kind}, ptr {pointer.text}, align 4", kind, 1, (pointer,))
+
+    def data_of(self, tensor: Value) -> Value:
+        """Return the address of a tensor's first element."""
+        return self.at(self.field(tensor, "DL_DATA", "ptr"), self.field(tensor, "DL_OFFSET", "i64"))
+
+    def check_tensor(self, tensor: Value, buffer: Buffer) -> None:
+        """Refuse arguments of another rank or type, or with gaps: everything after this trusts them."""
+        rank = self.field(tensor, "DL_NDIM", "i32")
+        same = ops.compare(self.w, "icmp eq", rank, int_value(len(buffer.shape), "i32"))
+        message = f"{self.name}: argument `{buffer.name}` has {{}} axes, expected {len(buffer.shape)}"
+        code, site = self.sites.add("argument-rank", message, self.func.span)
+        self.fail_unless(same, code, site, [ops.convert(self.w, "sext", rank, "i64")])
+        kind = self.field(tensor, "DL_DTYPE", "i32")
+        same = ops.compare(self.w, "icmp eq", kind, int_value(_dlpack_type(buffer.dtype), "i32"))
+        code, site = self.sites.add(
+            "argument-dtype", f"{self.name}: argument `{buffer.name}` is not of type {buffer.dtype}", self.func.span
+        )
+        self.fail_unless(same, code, site, [])
+        if buffer.shape:
+            self.check_compact(tensor, f"{self.name}: argument `{buffer.name}` is not compact")
+
+    def check_compact(self, tensor: Value, message: str) -> None:
+        """Refuse a tensor with gaps between its elements."""
+        self.module.helpers.setdefault("rx.compact", _COMPACT)
+        compact = self.w.here(f"call i1 @rx.compact({tensor.typed})", "i1")
+        code, site = self.sites.add("argument", message, self.func.span)
+        self.fail_unless(compact, code, site, [])
+
+    def tensors(self, buffers: Sequence[Buffer]) -> Value:
+        """Build an array of tensors on the stack."""
+        array = self.w.alloca("i8", DLTENSOR_BYTES * max(len(buffers), 1), 8)
+        for i, buffer in enumerate(buffers):
+            tensor = self.at(array, int_value(DLTENSOR_BYTES * i))
+            shape = self.w.alloca("i64", len(buffer.shape), 8)
+            for axis, d in enumerate(buffer.shape):
+                self.w.line(f"store {self.dim(d).typed}, ptr {self.at(shape, int_value(8 * axis)).text}, align 8")
+            fields = (
+                ("DL_DATA", self.base(buffer).typed),
+                ("DL_DEVICE", "i64 1"),
+                ("DL_NDIM", f"i32 {len(buffer.shape)}"),
+                ("DL_DTYPE", f"i32 {_dlpack_type(buffer.dtype)}"),
+                ("DL_SHAPE", shape.typed),
+                ("DL_STRIDES", "ptr null"),
+                ("DL_OFFSET", "i64 0"),
+            )
+            for name, value in fields:
+                self.w.line(f"store {value}, ptr {self.at(tensor, int_value(DLTENSOR[name])).text}, align 4")
+        return array
+
+
+def byte_size(buffer: Buffer) -> DimLike:
+    """Return the bytes of a buffer."""
+    return mul(product(buffer.shape), info(buffer.dtype).bytes)
+
+
+def _dlpack_type(dtype: str) -> int:
+    """Return a DLDataType as a little-endian word: code, bits, lanes."""
+    row = info(dtype)
+    return row.dlpack | row.bits << 8 | 1 << 16
+
+
+_COMPACT: Final = """\
+define internal i1 @rx.compact(ptr %tensor) nounwind {
+entry:
+  %strides_p = getelementptr i8, ptr %tensor, i64 32
+  %strides = load ptr, ptr %strides_p, align 8
+  %none = icmp eq ptr %strides, null
+  br i1 %none, label %yes, label %look
+look:
+  %shape_p = getelementptr i8, ptr %tensor, i64 24
+  %shape = load ptr, ptr %shape_p, align 8
+  %rank_p = getelementptr i8, ptr %tensor, i64 16
+  %rank32 = load i32, ptr %rank_p, align 8
+  %rank = sext i32 %rank32 to i64
+  br label %head
+head:
+  %axis = phi i64 [ %rank, %look ], [ %before, %next ]
+  %step = phi i64 [ 1, %look ], [ %larger, %next ]
+  %good = phi i1 [ true, %look ], [ %still, %next ]
+  %empty = phi i1 [ false, %look ], [ %none_left, %next ]
+  %end = icmp eq i64 %axis, 0
+  br i1 %end, label %done, label %next
+next:
+  %before = sub i64 %axis, 1
+  %size_p = getelementptr i64, ptr %shape, i64 %before
+  %size = load i64, ptr %size_p, align 8
+  %stride_p = getelementptr i64, ptr %strides, i64 %before
+  %stride = load i64, ptr %stride_p, align 8
+  %same = icmp eq i64 %stride, %step
+  %one = icmp eq i64 %size, 1
+  %fits = or i1 %same, %one
+  %still = and i1 %good, %fits
+  %zero = icmp eq i64 %size, 0
+  %none_left = or i1 %empty, %zero
+  %larger = mul i64 %step, %size
+  br label %head
+done:
+  %either = or i1 %good, %empty
+  ret i1 %either
+yes:
+  ret i1 true
+}"""
