@@ -12,7 +12,6 @@ from functools import partial
 
 import numpy as np
 
-<<<<<<< HEAD
 from benchmarks.emit_gemm import aligned, best, peak
 from relaxir.backends.llvm.target import Target
 from relaxir.cost import Config, RuleChooser, TargetInfo
@@ -20,17 +19,6 @@ from relaxir.schedule import pack_func, plan_of, rewrite_to_packed, schedule
 from relaxir.sym import dim
 from relaxir.tir import Combine, PrimFunc, ProgramBuilder
 from tests.backends.emit_harness import Jit
-=======
-import numpy as np  # noqa: E402  # the environment must be set before BLAS is loaded
-
-from benchmarks.emit_gemm import aligned, best, peak  # noqa: E402  # as above: after the environment
-from relaxir.backends.llvm.target import Target  # noqa: E402  # as above: after the environment
-from relaxir.cost import Config, RuleChooser, TargetInfo  # noqa: E402  # as above: after the environment
-from relaxir.schedule import pack_func, plan_of, rewrite_to_packed, schedule  # noqa: E402  # as above: after the environment
-from relaxir.sym import dim  # noqa: E402  # as above: after the environment
-from relaxir.tir import Combine, PrimFunc, ProgramBuilder  # noqa: E402  # as above: after the environment
-from tests.backends.emit_harness import Jit  # noqa: E402  # as above: after the environment
->>>>>>> cli
 
 ROWS = (1, 2, 4, 7, 16, 33, 64, 128, 512)
 

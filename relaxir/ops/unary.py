@@ -211,7 +211,3 @@ UNARY: Final = (
     Reciprocal(),
     Erf(),
 )
-<<<<<<< HEAD
-=======
-__all__ = ("FLOATS", "UNARY", "Unary", "erf")
->>>>>>> cli

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-<<<<<<< HEAD
 from functools import cache
-from typing import TypeVar
-=======
 from typing import TypeVar, cast
->>>>>>> cli
 
 from relaxir.sym import Dim, DimLike, free_dims, substitute
 from relaxir.tir.buffer import Buffer
