@@ -264,7 +264,9 @@ class MaxPool(Pool):
             if best is None:
                 best, place = v.copy(), p.copy()
                 continue
-            take = (p >= 0) & ((place < 0) | (v > best) | ((v != v) & (best == best)))  # noqa: PLR0124  # NaN
+            # only NaN differs from itself; integers have none
+            news = np.logical_not(np.equal(v, v)) & np.equal(best, best)
+            take = (p >= 0) & ((place < 0) | (v > best) | news)
             best, place = np.where(take, v, best), np.where(take, p, place)
         return (best, place) if attrs.return_indices else np.asarray(best)
 

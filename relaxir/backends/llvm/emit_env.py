@@ -67,6 +67,9 @@ class Env:
         self.captured: dict[str, tuple[int, Value, Value]] = {}
         self.capture_base = Value("%arg", "ptr")
         self.epoch = 0
+        """Rises with every change of what names mean."""
+        self.opaque: dict[int, tuple[int, Expr]] = {}
+        """Numbers of lane-dependent index expressions; the expressions are held so that identities stay unique."""
 
     # ---- lookup
 

@@ -202,7 +202,9 @@ class Expressions(Env):
             return self._bcast(expr)
         if not self.varies(expr):
             return lin.of_value(self.eval(expr))
-        return lin.of_atom(Atom(f"$e{id(expr)}", make=lambda: self.eval(expr)))
+        # numbered by first use: names order the terms, and the text must not depend on addresses
+        number = self.opaque.setdefault(id(expr), (len(self.opaque), expr))[0]
+        return lin.of_atom(Atom(f"$e{number}", make=lambda: self.eval(expr)))
 
     def _quotient(self, expr: Binary) -> Linear:
         a, b = self.linear(expr.a), self.linear(expr.b)

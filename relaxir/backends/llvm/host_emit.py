@@ -260,9 +260,7 @@ class Host(HostMemory):
         self.module.helpers.setdefault(slot, f"{slot} = global ptr {own}, align 8")
         function = self.w.here(f"load ptr, ptr {slot}, align 8", "ptr")
         found = self.w.here(f"icmp ne ptr {function.text}, null", "i1")
-        message = (
-            f"{self.name}: library function `{name}` is not there: give it by libraries= or load its library first"
-        )
+        message = f"{self.name}: library function `{name}` is not there: give it by libraries= or load its library"
         code, site = self.sites.add("runtime-failure", message, self.func.span)
         self.fail_unless(found, code, site, [])
         return function
