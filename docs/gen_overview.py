@@ -19,9 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 HEAD = """\
 # Overview
 
-One sentence for each file, in the order in which a program meets them. The sentences are the files' own, and `make docs`
-writes this page. The layers, lowest first, are `support`, `sym`, `tir`, `ir`, `cost`, then `ops`, `text`, `schedule` and
-`runtime`, then `passes`, `backends` and `frontends`, then `pipelines`, `api`, `cli`; `setup.cfg` has them in checked form.
+One sentence for each file, in the order in which a program meets them. The sentences are the files' own, and
+`make docs` writes this page. The layers, lowest first, are `support`, `sym`, `tir`, `ir`, `cost`, then `ops`, `text`,
+`schedule` and `runtime`, then `passes`, `backends` and `frontends`, then `pipelines`, `api`, `cli`; `setup.cfg` has
+them in checked form.
 """
 
 SECTIONS = (

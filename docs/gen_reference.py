@@ -69,7 +69,8 @@ def passes_page() -> str:
     """All passes, in the order in which they first run."""
     head = (
         f"# Passes\n\n{len(PASSES)} passes; the default pipeline has {len(DEFAULT.passes)} steps. "
-        "This page is made of the\npasses' own docstrings; [the pipeline](../design/pipeline.md) says what each part is for.\n"
+        "This page is made of the\npasses' own docstrings; "
+        "[the pipeline](../design/pipeline.md) says what each part is for.\n"
     )
     return "\n".join((head, *map(pass_section, PASSES)))
 
