@@ -44,10 +44,12 @@ LIMIT: Final = 4096
 """Elements beyond which a tensor is data, not a shape."""
 STRUCTURAL: Final = frozenset(
     "reshape permute_dims expand_dims squeeze broadcast_to concat stack split tile repeat flip roll strided_slice take "
-    "gather_elements gather_nd".split()
+    "gather_elements gather_nd scatter_elements scatter_nd".split()
 )
 """Operators that move elements without looking at them: their references take object arrays."""
-INDEX_OPERAND: Final[Mapping[str, int]] = MappingProxyType({"take": 1, "gather_elements": 1, "gather_nd": 1})
+INDEX_OPERAND: Final[Mapping[str, int]] = MappingProxyType(
+    {"take": 1, "gather_elements": 1, "gather_nd": 1, "scatter_elements": 1, "scatter_nd": 1}
+)
 
 
 class UndecidedError(Exception):
@@ -132,7 +134,7 @@ def _finish(result: Any, facts: Facts) -> SymbolicArray:
 
 
 def _moved(op: Op[Any], args: tuple[SymbolicArray, ...], attrs: Attrs) -> Any:
-    if _result_size(op.name, args, attrs) > LIMIT:
+    if _result_size(op.name, args, attrs) > LIMIT or getattr(attrs, "reduction", "none") != "none":
         raise UndecidedError
     place = INDEX_OPERAND.get(op.name)
     operands = tuple(_numbers(a) if n == place else a for n, a in enumerate(args))
