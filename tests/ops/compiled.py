@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -37,6 +38,11 @@ def wide(found: Found) -> list[Case]:
 
 
 def fixed(found: Found) -> list[Case]:
+    """Only the sizes that satisfy the checks, of examples that have symbols: the others are constant already."""
+    return [c for c in found if c.holds and c.env]
+
+
+def constant(found: Found) -> list[Case]:
     """Only the sizes that satisfy the checks."""
     return [c for c in found if c.holds]
 
@@ -45,7 +51,11 @@ class Build:
     """One way to compile a case."""
 
     def __init__(
-        self, choose: Callable[[Found], list[Case]], static: bool = False, folded: bool = False, pipeline: Pass | None = None
+        self,
+        choose: Callable[[Found], list[Case]],
+        static: bool = False,
+        folded: bool = False,
+        pipeline: Pass | None = None,
     ) -> None:
         self.choose, self.static, self.folded, self.pipeline = choose, static, folded, pipeline
 
@@ -61,9 +71,9 @@ class Build:
         one_each = found if self.static or self.folded else tuple({c.name: c for c in found}.values())
         return module_of(one_each, static=self.static, folded=self.folded)
 
-    def compile(self, found: Found, target: str = "native") -> Executable:
+    def compile(self, found: Found, cache: Path | bool = False) -> Executable:
         """Native code for all the functions."""
-        return rx_compile(self.module(found), target, threads=1, pipeline=self.pipeline, cache=False, jobs=1)
+        return rx_compile(self.module(found), threads=1, pipeline=self.pipeline, cache=cache, jobs=1)
 
     def run(self, exe: Executable, case: Case, k: int) -> None:
         """Run one case and compare with the reference."""
@@ -100,7 +110,7 @@ BUILDS: Final[Mapping[str, Build]] = MappingProxyType(
         "dynamic": Build(dynamic),
         "wide": Build(wide),
         "static": Build(fixed, static=True),
-        "folded": Build(fixed, folded=True),
+        "folded": Build(constant, folded=True),
         "reference": Build(dynamic, pipeline=REFERENCE),
     }
 )
@@ -124,20 +134,22 @@ def label(case: Case) -> str:
     return f"{case.name}({sizes})"
 
 
-def failing(build: Build, group: Sequence[Op[Any]], limit: int, target: str = "native") -> tuple[int, dict[str, str]]:
-    """How many cases ran, and what failed with the reason."""
+def failing(
+    build: Build, group: Sequence[Op[Any]], limit: int, cache: Path | bool = False
+) -> tuple[int, dict[str, str]]:
+    """How many cases ran at ``limit`` assignments of sizes for each example, and what failed with the reason."""
     found = [c for op in group for c in build.cases(op, limit)]
     if not found:
         return 0, {}
     labels = [label(c) for c in found]
     try:
-        exe = build.compile(found, target)
-    except Exception as error:  # noqa: BLE001  # any: the compiler's own bugs are what is looked for
+        exe = build.compile(found, cache)
+    except Exception as error:  # any: the compiler's own bugs are what is looked for
         one_by_one = {c.name: [d for d in found if d.name == c.name] for c in found}
         groups = list(one_by_one.values())
 
         def work(i: int) -> None:
-            alone = build.compile(groups[i], target)
+            alone = build.compile(groups[i], cache)
             for k, c in enumerate(groups[i]):
                 build.run(alone, c, k)
 
