@@ -47,6 +47,8 @@ class Case:
     arrays: tuple[np.ndarray, ...]
     holds: bool
     """Whether the run-time checks of inference hold."""
+    note: str = ""
+    """What is special about the operands."""
 
     def function(self, number: int, static: bool, folded: bool) -> str:
         """Name of its function in `module_of`: the dynamic one serves all cases of the example."""

@@ -20,6 +20,7 @@ from tests.ops import cases
 from tests.ops.builds import Case, cases_of, module_of, widened
 from tests.ops.guarded import call_guarded
 from tests.ops.isolated import failures
+from tests.ops.special import special
 
 Found = Sequence[Case]
 
@@ -28,6 +29,11 @@ CHUNK: Final = 40
 
 
 def dynamic(found: Found) -> list[Case]:
+    """As the example says; again on special operands."""
+    return [*found, *special(found)]
+
+
+def plain(found: Found) -> list[Case]:
     """As the example says."""
     return list(found)
 
@@ -111,7 +117,7 @@ BUILDS: Final[Mapping[str, Build]] = MappingProxyType(
         "wide": Build(wide),
         "static": Build(fixed, static=True),
         "folded": Build(constant, folded=True),
-        "reference": Build(dynamic, pipeline=REFERENCE),
+        "reference": Build(plain, pipeline=REFERENCE),
     }
 )
 
@@ -131,7 +137,7 @@ def chunks(size: int = CHUNK) -> list[tuple[Op[Any], ...]]:
 def label(case: Case) -> str:
     """A case in a message."""
     sizes = ",".join(f"{k}={v}" for k, v in case.env.items())
-    return f"{case.name}({sizes})"
+    return f"{case.name}({sizes}){case.note}"
 
 
 def failing(
