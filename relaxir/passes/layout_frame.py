@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from relaxir.passes.liveness import Lifetime
 from relaxir.support.dtypes import info
-from relaxir.sym import Dim, DimLike, Facts, Proof, add, ceildiv, evaluate, free_dims, max_, mul, product, to_text
+from relaxir.sym import Dim, DimLike, Facts, Proof, SymError, add, ceildiv, evaluate, free_dims, max_, mul, product, to_text
 
 ALIGNMENT = 64  # bytes: one cache line, and the widest vector
 
@@ -66,7 +66,7 @@ def place(lives: Sequence[Lifetime], sizes: Sequence[DimLike], facts: Facts) -> 
     if not lives:
         return Placement((), 0)
     dims = tuple(sorted({s for size in sizes for s in free_dims(size)}, key=lambda d: d.name))
-    worlds = representative_sizes(dims)
+    worlds = tuple(w for w in representative_sizes(dims) if _defined(sizes, w))
     best: tuple[float, list[list[int]]] | None = None
     for world in worlds:
         at = [evaluate(s, world) for s in sizes]
@@ -78,7 +78,16 @@ def place(lives: Sequence[Lifetime], sizes: Sequence[DimLike], facts: Facts) -> 
             if best is None or score < best[0] - 1e-9:
                 best = (score, below)
     assert best is not None
-    return _symbolic(sizes, best[1], (*worlds, *sample_sizes(dims)), facts)
+    samples = tuple(w for w in sample_sizes(dims) if _defined(sizes, w))
+    return _symbolic(sizes, best[1], (*worlds, *samples), facts)
+
+
+def _defined(sizes: Sequence[DimLike], world: Mapping[str, int]) -> bool:
+    """Whether no size divides by 0: such calls fail before they need memory."""
+    try:
+        return all(evaluate(s, world) >= 0 for s in sizes)
+    except SymError:
+        return False
 
 
 def _orders(lives: Sequence[Lifetime], at: Sequence[int]) -> tuple[list[int], ...]:
