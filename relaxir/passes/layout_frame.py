@@ -13,7 +13,21 @@ from dataclasses import dataclass
 
 from relaxir.passes.liveness import Lifetime
 from relaxir.support.dtypes import info
-from relaxir.sym import Dim, DimLike, Facts, Proof, SymError, add, ceildiv, evaluate, free_dims, max_, mul, product, to_text
+from relaxir.sym import (
+    Dim,
+    DimLike,
+    Facts,
+    Proof,
+    SymError,
+    add,
+    ceildiv,
+    evaluate,
+    free_dims,
+    max_,
+    mul,
+    product,
+    to_text,
+)
 
 ALIGNMENT = 64  # bytes: one cache line, and the widest vector
 
