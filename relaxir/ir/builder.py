@@ -224,6 +224,11 @@ class BlockBuilder:
         self._learn(expr.type, type)
         return var
 
+    def require(self, ctx: InferCtx) -> None:
+        """Emit the run-time checks that an inference outside any operator left open, and rely on them from here on."""
+        self._scope().bindings.extend(ctx.checks)
+        self._adopt(ctx)
+
     def call_tir(
         self,
         callee: str,
