@@ -242,6 +242,11 @@ class BlockBuilder:
         self._scope().bindings.append(MatchCast(var, ShapeExpr((value,)), (symbol,), Span.caller()))
         return symbol
 
+    def require(self, ctx: InferCtx) -> None:
+        """Emit the run-time checks that an inference outside any operator left open, and rely on them from here on."""
+        self._scope().bindings.extend(ctx.checks)
+        self._adopt(ctx)
+
     def call_tir(
         self,
         callee: str,
