@@ -16,6 +16,7 @@ from relaxir.ir.expr import (
     Body,
     CallDPS,
     CallTIR,
+    Check,
     Constant,
     Expr,
     FuncCall,
@@ -37,7 +38,7 @@ from relaxir.ir.relations import Subtype, apply_signature, join, subtype
 from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type, describe, free_dims_of_type, map_type
 from relaxir.support.errors import InferError, VerifyError
 from relaxir.support.spans import Span
-from relaxir.sym import Dim, DimLike, Facts, Relation, free_dims, fresh, parse_where, unify
+from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, free_dims, fresh, parse_where, unify
 from relaxir.tir import PrimFunc
 
 
@@ -248,6 +249,25 @@ class BlockBuilder:
         """Emit the run-time checks that an inference outside any operator left open, and rely on them from here on."""
         self._scope().bindings.extend(ctx.checks)
         self._adopt(ctx)
+
+    def check(self, relation: Relation, message: str, args: Sequence[DimLike] = (), span: Span | None = None) -> None:
+        """Require a relation between symbols: nothing where it is proved, else a check at run time that is relied on.
+
+        Args:
+            relation: what must hold.
+            message: what the error says; one ``{}`` for the value of each of ``args``.
+            args: dimensions whose values the message shows.
+            span: place in the user's program.
+
+        Raises:
+            InferError: when the relation can never hold.
+        """
+        verdict = self._facts.prove(relation)
+        if verdict is Proof.REFUTED:
+            raise InferError(f"check: `{relation}` never holds", span=span)
+        if verdict is Proof.UNKNOWN:
+            self._scope().bindings.append(Check(relation, "runtime-shape", message, tuple(args), span))
+            self._facts = self._facts.with_(relation)
 
     def call_tir(
         self,
