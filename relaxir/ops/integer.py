@@ -26,11 +26,12 @@ from relaxir.ops.conv import Conv, ConvAttrs, check_groups, finish, guarded
 from relaxir.ops.kernels import emit_op, input_of, output_of
 from relaxir.ops.matmul import broadcast_batch, product_shape
 from relaxir.ops.movement import ExpandDims
+from relaxir.ops.quantize import one_or_all
 from relaxir.ops.reduce import ReduceAttrs, Sum
 from relaxir.ops.select import AsType, AsTypeAttrs
 from relaxir.ops.windows import check_windows, window_counts, windows_of
 from relaxir.sym import floordiv, mul
-from relaxir.tir import Buffer, Combine, Expr, PrimFunc, ProgramBuilder, cast, const
+from relaxir.tir import Buffer, Combine, Expr, PrimFunc, ProgramBuilder, bcast, cast, const
 
 BYTES: Final = ("uint8", "int8")
 ZERO_A: Final = Param("a_zero_point", "one, per row (m,), or (..., m, 1)", BYTES, optional=True)
@@ -151,7 +152,7 @@ def _check_zero(ctx: InferCtx, zero: TensorType, operand: TensorType, axis: int,
         ctx.fail(f"{name} has rank {zero.rank}, expected 0, 1 or {operand.rank}", code="rank-mismatch")
     own = operand.rank + axis
     if zero.rank == 1:
-        ctx.require_equal(zero.shape[0], operand.shape[own], f"axis 0 of {name} and axis {own} of its operand")
+        one_or_all(ctx, zero.shape[0], operand.shape[own], f"axis 0 of {name} and axis {own} of its operand")
         return
     reduced = operand.rank - 3 - axis
     for n, (have, extent) in enumerate(zip(zero.shape, operand.shape, strict=True)):
@@ -163,7 +164,7 @@ def _zero_at(zero: Buffer, index: tuple[Expr, ...], axis: int) -> tuple[Expr, ..
     if not zero.shape or zero.shape == (1,):
         return (const(0),) * len(zero.shape)
     if len(zero.shape) == 1:
-        return (index[axis],)
+        return (bcast(index[axis], zero.shape[0]),)
     reduced = len(index) - 3 - axis
     return tuple(const(0) if n == reduced else i for n, i in enumerate(index))
 
@@ -239,7 +240,7 @@ class ConvInteger(Op[ConvAttrs]):
             if zero.rank > 1:
                 ctx.fail(f"{name} has rank {zero.rank}, expected at most 1", code="rank-mismatch")
             if zero.rank == 1 and zero.shape != (1,):
-                ctx.require_equal(zero.shape[0], 1 if n == 2 else w.shape[0], f"axis 0 of {name}")
+                one_or_all(ctx, zero.shape[0], 1 if n == 2 else w.shape[0], f"axis 0 of {name}")
         counts = window_counts(ctx, attrs, windows_of(attrs, x.shape[2:], w.shape[2:]))
         return TensorType((x.shape[0], w.shape[0], *counts), "int32")
 
@@ -266,8 +267,7 @@ class ConvInteger(Op[ConvAttrs]):
             if zx is not None:
                 left = left - cast(zx.at((const(0),) * len(zx.shape)), "int32")
             if zw is not None:
-                single = not zw.shape or zw.shape == (1,)
-                right = right - cast(zw.at((const(0),) * len(zw.shape) if single else (o,)), "int32")
+                right = right - cast(zw.at((bcast(o, zw.shape[0]),) if zw.shape else ()), "int32")
             return guarded(inside, left, const(0, "int32")) * right
 
         f.reduce(total, w.shape[1:], Combine.SUM, product)

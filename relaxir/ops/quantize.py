@@ -15,7 +15,7 @@ from relaxir.ir.types import TensorType, TupleType, Type
 from relaxir.ops.common import check_dtype, check_same_dtype, load_wide, widen
 from relaxir.ops.kernels import input_of, output_of
 from relaxir.support.dtypes import info
-from relaxir.sym import ceildiv
+from relaxir.sym import DimLike, Proof, ceildiv, mul, sub
 from relaxir.tir import (
     Buffer,
     Combine,
@@ -23,6 +23,7 @@ from relaxir.tir import (
     Intrinsic,
     PrimFunc,
     ProgramBuilder,
+    bcast,
     call,
     cast,
     const,
@@ -67,7 +68,7 @@ def check_scale(ctx: InferCtx, x: TensorType, scale: TensorType, name: str, attr
     if not attrs.block_size:
         if scale.rank != 1:
             ctx.fail(f"{name} has rank {scale.rank}, expected at most 1", code="rank-mismatch")
-        ctx.require_equal(scale.shape[0], x.shape[axis], f"axis 0 of {name} and axis {axis} of x")
+        one_or_all(ctx, scale.shape[0], x.shape[axis], f"axis 0 of {name} and axis {axis} of x")
         return
     if attrs.block_size < 0:
         ctx.fail(f"block_size must be at least 0, got {attrs.block_size}", code="attribute")
@@ -78,14 +79,24 @@ def check_scale(ctx: InferCtx, x: TensorType, scale: TensorType, name: str, attr
         ctx.require_equal(have, want, f"axis {n} of {name} and the blocks of x" if n == axis else f"axis {n} of {name}")
 
 
+def one_or_all(ctx: InferCtx, have: DimLike, extent: DimLike, what: str) -> None:
+    """Raise unless an extent is 1 or the given one; what is not known is checked at run time."""
+    if ctx.facts.prove_equal(have, 1) is Proof.PROVED:
+        return
+    if ctx.facts.prove_equal(have, extent) is Proof.UNKNOWN:
+        ctx.require_equal(mul(sub(have, 1), sub(have, extent)), 0, f"{what}, or 1")
+    else:
+        ctx.require_equal(have, extent, what)
+
+
 def scale_at(scale: Buffer, index: Sequence[Expr], attrs: ScaleAttrs) -> tuple[Expr, ...]:
     """Indices of the scale (or zero point) of one element of x."""
-    if not scale.shape:
-        return ()
+    if not scale.shape or not index or scale.shape == (1,):
+        return (const(0),) * len(scale.shape)
     if attrs.block_size:
         axis = attrs.axis % len(index)
         return tuple(i // attrs.block_size if n == axis else i for n, i in enumerate(index))
-    return (const(0),) if scale.shape == (1,) else (index[attrs.axis % len(index)],)
+    return (bcast(index[attrs.axis % len(index)], scale.shape[0]),)
 
 
 def spread(scale: Array, shape: Sequence[int], attrs: ScaleAttrs) -> Array:
