@@ -37,6 +37,9 @@ class Host(Protocol):
     reader: TensorReader
     ranks: Mapping[str, int]
 
+    def short_dim(self, d: DimLike) -> DimLike:
+        """A symbol for a long dimension formula, the dimension itself if it is short."""
+
     def run_graph(self, graph: GraphProto, inputs: Sequence[Value]) -> list[Value]:
         """Import a subgraph in place."""
 
@@ -160,9 +163,7 @@ class Node:
             self.unsupported(f"{what} (input {index}) is known only at run time")
         return found
 
-    def dims(
-        self, index: int, low: int = -(2**31), names: str = "d", count: int | None = None
-    ) -> tuple[DimLike, ...]:
+    def dims(self, index: int, low: int = -(2**31), names: str = "d", count: int | None = None) -> tuple[DimLike, ...]:
         """A vector (or scalar) input as dimensions: shape arithmetic as it is, run-time data as fresh symbols.
 
         Args:
@@ -217,7 +218,8 @@ class Node:
 
     def declared_rank(self, output: int = 0) -> int | None:
         """Rank that the model states for an output, if it does."""
-        return self.host.ranks.get(self.proto.output[output])
+        names = self.proto.output
+        return self.host.ranks.get(names[output]) if output < len(names) else None
 
     @property
     def facts(self) -> Facts:
@@ -262,7 +264,7 @@ class Node:
         if folded is not None:
             return folded
         tensors = tuple(v.materialize(self.bb) for v in items)
-        var = self.bb.emit(make_call(op, tensors, attrs, self.span))
+        var = self.bb.emit(make_call(op, tensors, attrs, self.span), rename=self.host.short_dim)
         return self.wrap(var)
 
     def named_sizes(self, sizes: object) -> object:
