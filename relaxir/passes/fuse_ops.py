@@ -189,8 +189,7 @@ class _Fuser:
     def body(self, body: Body, outside: set[Var]) -> Body:
         needed = outside | set(used_vars(body.result)) | {v for v in (body.result,) if isinstance(v, Var)}
         per_block = [
-            {v for b in block.bindings if not isinstance(b, Check) for v in used_vars(b.value)}
-            for block in body.blocks
+            {v for b in block.bindings if not isinstance(b, Check) for v in used_vars(b.value)} for block in body.blocks
         ]
         blocks = []
         for number, block in enumerate(body.blocks):

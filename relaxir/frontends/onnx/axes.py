@@ -69,7 +69,9 @@ def spread(n: Node, defaults: Value, values: Value, axes: Value | None) -> Value
 
     Without axes the values are for the first ones. An axis that does not exist fails the call.
     """
-    wide = [v if v.type.dtype == "int64" else n.emit("astype", v, dtype="int64") for v in (values, axes) if v is not None]
+    wide = [
+        v if v.type.dtype == "int64" else n.emit("astype", v, dtype="int64") for v in (values, axes) if v is not None
+    ]
     if axes is None:
         wide.append(n.emit("arange", start=0, stop=values.type.shape[0], dtype="int64"))
     data, places = wide

@@ -296,4 +296,3 @@ MATH: Final[Mapping[str, Converter]] = MappingProxyType(
     }
 )
 """Elementwise operators and reductions by ONNX name."""
-

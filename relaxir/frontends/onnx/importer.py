@@ -215,7 +215,9 @@ class Importer:
 
     def new_symbol(self, stem: str) -> Dim:
         """A symbol whose name collides with no other, nor with the caller's."""
-        taken = {s.name for s in self.symbols.values()} | {d.name for d in self.overrides.values() if isinstance(d, Dim)}
+        taken = {s.name for s in self.symbols.values()} | {
+            d.name for d in self.overrides.values() if isinstance(d, Dim)
+        }
         try:
             return dim(stem) if stem not in taken else fresh(stem, taken)
         except SymError:
@@ -295,4 +297,6 @@ def report(problems: Sequence[RelaxirError], model: str) -> RelaxirError:
     notes = (*shown, f"... and {rest} more") if rest else shown
     if broken:
         return type(broken[0])(f"`{model}` has {len(problems)} problems, first: {broken[0].message}", notes=notes)
-    return UnsupportedError(f"`{model}` has {len(problems)} nodes that cannot be imported", code="import-unsupported", notes=notes)
+    return UnsupportedError(
+        f"`{model}` has {len(problems)} nodes that cannot be imported", code="import-unsupported", notes=notes
+    )

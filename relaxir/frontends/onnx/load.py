@@ -89,7 +89,9 @@ def check_graph(graph: GraphProto, outer: frozenset[str], depth: int) -> None:
     for node in graph.node:
         for name in node.input:
             if name and name not in defined:
-                raise LoadError(f"{describe(node)} reads `{name}`, which nothing before it defines", help="is the graph sorted?")
+                raise LoadError(
+                    f"{describe(node)} reads `{name}`, which nothing before it defines", help="is the graph sorted?"
+                )
         for sub in subgraphs(node):
             check_graph(sub, frozenset(defined), depth + 1)
         for name in node.output:

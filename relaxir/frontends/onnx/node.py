@@ -160,9 +160,7 @@ class Node:
             self.unsupported(f"{what} (input {index}) is known only at run time")
         return found
 
-    def dims(
-        self, index: int, low: int = -(2**31), names: str = "d", count: int | None = None
-    ) -> tuple[DimLike, ...]:
+    def dims(self, index: int, low: int = -(2**31), names: str = "d", count: int | None = None) -> tuple[DimLike, ...]:
         """A vector (or scalar) input as dimensions: shape arithmetic as it is, run-time data as fresh symbols.
 
         Args:

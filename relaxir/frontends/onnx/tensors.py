@@ -32,7 +32,13 @@ ELEMENT_TYPES: Final[Mapping[int, str]] = MappingProxyType(
     }
 )
 TYPED_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
-    {"float32": "float_data", "float64": "double_data", "int64": "int64_data", "uint32": "uint64_data", "uint64": "uint64_data"}
+    {
+        "float32": "float_data",
+        "float64": "double_data",
+        "int64": "int64_data",
+        "uint32": "uint64_data",
+        "uint64": "uint64_data",
+    }
 )
 
 
@@ -80,7 +86,9 @@ class TensorReader:
             data = np.frombuffer(self.external(tensor, expected), row.numpy)
         elif tensor.HasField("raw_data"):
             if len(tensor.raw_data) != expected:
-                raise LoadError(f"{what} has {len(tensor.raw_data)} bytes of data, its shape {list(shape)} needs {expected}")
+                raise LoadError(
+                    f"{what} has {len(tensor.raw_data)} bytes of data, its shape {list(shape)} needs {expected}"
+                )
             data = np.frombuffer(tensor.raw_data, row.numpy)
         else:
             data = self.typed(tensor, dtype, count, what)
@@ -109,7 +117,9 @@ class TensorReader:
         entries = {e.key: e.value for e in tensor.external_data}
         location = entries.get("location", "")
         if self.folder is None:
-            raise LoadError(f"{what} has external data at `{location}`, but the model was not read from a file", code="load-path")
+            raise LoadError(
+                f"{what} has external data at `{location}`, but the model was not read from a file", code="load-path"
+            )
         path = self.confined(location, what)
         try:
             offset, length = int(entries.get("offset") or 0), int(entries.get("length") or expected)
@@ -117,7 +127,9 @@ class TensorReader:
             raise LoadError(f"{what}: offset and length of external data must be numbers") from error
         size = path.stat().st_size
         if length != expected:
-            raise LoadError(f"{what} has {length} bytes of external data, its shape {list(tensor.dims)} needs {expected}")
+            raise LoadError(
+                f"{what} has {length} bytes of external data, its shape {list(tensor.dims)} needs {expected}"
+            )
         if offset < 0 or offset + length > size:
             raise LoadError(f"{what}: bytes {offset}..{offset + length} lie outside `{location}` of {size} bytes")
         with path.open("rb") as file:
