@@ -57,6 +57,9 @@ class AttentionAttrs(Attrs):
     empty_rows: Literal["nan", "zero", "guard"] = "nan"
     """What a query without any key gives: NaN, as softmax does, or 0, as ONNX's Attention wants. ``guard``: as zero,
     and 0 also where the softmax is NaN for another reason, which is what ``where(isnan(p), 0, p)`` around it means."""
+    fill: float = 0.0
+    """Score of a key that a bool mask hides; 0 means -inf. A finite one gives hidden keys equal weights where a query
+    has no other."""
     rows_first: str = ""
     """Which of ``q``, ``k``, ``v`` and the result ``o`` have the length before the heads: (b, s, h, d)."""
 
@@ -79,10 +82,6 @@ class Heads:
     def head(self, i: Sequence[Expr]) -> Expr:
         """Query head of a point of the scores."""
         return i[1] if self.share is None else i[1] * as_expr(self.share) + i[2]
-
-    def split(self, head: Expr) -> tuple[Expr, ...]:
-        """Inverse of `head`."""
-        return (head,) if self.share is None else (head // as_expr(self.share), head % as_expr(self.share))
 
 
 OPERANDS: Final = "qkvo"
@@ -125,7 +124,7 @@ class Attention(Op[AttentionAttrs]):
         Example(
             ("f32[b, 1, 3, 2]", "f32[b, 1, t, 2]", "f32[b, 1, t, 2]", "bool[b, 1, 1, t]"),
             "f32[b, 1, 3, 2]",
-            AttentionAttrs(empty_rows="zero"),
+            AttentionAttrs(empty_rows="zero", fill=-1e9),
             sizes={"b": 2},
         ),
         Example(
@@ -262,7 +261,11 @@ class Attention(Op[AttentionAttrs]):
             scores = attrs.softcap * np.tanh(scores / attrs.softcap)
         if len(args) > 3:
             mask = args[3]
-            scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask.astype(np.float64)
+            scores = (
+                np.where(mask, scores, attrs.fill or -np.inf)
+                if mask.dtype == bool
+                else scores + mask.astype(np.float64)
+            )
         if attrs.causal:
             places = np.arange(scores.shape[3]) - np.arange(scores.shape[2])[:, None]
             scores = np.where(places <= int(attrs.causal_offset), scores, -np.inf)
@@ -297,7 +300,8 @@ def masked(
         score = cap * call(Intrinsic.TANH, score / cap)
     if mask is not None:
         entry = mask.at(broadcast_read(mask, at, limits))
-        score = select(entry, score, low) if mask.dtype == "bool" else score + cast(entry, score.dtype)
+        hidden = const(attrs.fill, score.dtype) if attrs.fill else low
+        score = select(entry, score, hidden) if mask.dtype == "bool" else score + cast(entry, score.dtype)
     if attrs.causal:
         score = select(at[3] <= at[2] + as_expr(attrs.causal_offset), score, low)
     return score
