@@ -195,7 +195,7 @@ def prune(candidates: Sequence[DimLike], worlds: Sequence[Mapping[str, int]], fa
     kept: list[DimLike] = []
     for c in sorted(candidates, key=lambda c: (tuple(-v for v in values[c]), to_text(c))):
         dominated = any(
-            all(a >= b for a, b in zip(values[k], values[c], strict=True)) and facts.prove_le(c, k) is Proof.PROVED
+            all(a >= b for a, b in zip(values[k], values[c], strict=True)) and facts.surely_le(c, k)
             for k in kept
         )
         if not dominated:
