@@ -34,8 +34,8 @@ class _Nudge(Rewriter):
                 yield new
                 continue
             exact = Var(f"{new.var.name}_exact", t)
-            epsilon = np.finfo(info(t.dtype).numpy).eps * self.rng.choice((-1.0, 1.0))
-            scale = const(np.asarray(1 + epsilon, info(t.dtype).numpy))
+            one = np.ones((), info(t.dtype).numpy)
+            scale = const(np.nextafter(one, one * self.rng.integers(0, 2) * 2))
             yield replace(new, var=exact)
             yield Bind(new.var, OpCall(MULTIPLY, (exact, scale), MULTIPLY.Attrs(), t))
 

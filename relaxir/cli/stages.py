@@ -73,9 +73,9 @@ class Row:
 class Comparison:
     """Stages of a module against its first: verified, and run in the interpreter on the same inputs.
 
-    A stage that cannot be made or run is a wrong one; its problem is the error. Differences up to ``rtol`` of the largest
-    element are rounding. A larger one is forgiven where the model itself is as sensitive: it is held against what becomes
-    of the results when weights, inputs and intermediate results change in their last bit.
+    A stage that cannot be made or run is a wrong one; its problem is the error. Differences up to ``rtol`` of the
+    largest element are rounding. A larger one is forgiven where the model itself is as sensitive: it is held against
+    what becomes of the results when weights, inputs and intermediate results change in their last bit.
     """
 
     def __init__(
