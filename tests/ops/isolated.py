@@ -64,7 +64,7 @@ def _report(work: Callable[[int], None], i: int) -> bytes:
     text = ""
     try:
         work(i)
-    except BaseException as error:  # noqa: BLE001  # everything must reach the parent
+    except BaseException as error:  # everything must reach the parent
         lines = traceback.format_exception_only(error)
         text = "".join(lines).strip()[:BRIEF] or type(error).__name__
     data = pickle.dumps(text)
