@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import onnx
+from writer import publish
 
 from relaxir.frontends.onnx.importer import SUPPORTED_OPSETS
 from relaxir.frontends.onnx.table import CONVERTERS
 
-OUT = Path(__file__).resolve().parent / "reference" / "onnx.md"
 HEAD = """# ONNX operators
 
 <!-- made by docs/gen_onnx.py: do not edit -->
@@ -67,16 +66,5 @@ def page() -> str:
     return head + "\n".join(rows) + "\n" + MIDDLE + ", ".join(functions()) + "\n"
 
 
-def main() -> int:
-    """Write the page, or compare it."""
-    if "--check" in sys.argv[1:]:
-        if not OUT.is_file() or OUT.read_text() != page():
-            print("docs/reference/onnx.md is not current: run python docs/gen_onnx.py", file=sys.stderr)
-            return 1
-        return 0
-    OUT.write_text(page())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(publish({"reference/onnx.md": page()}, "gen_onnx.py"))

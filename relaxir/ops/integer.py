@@ -10,6 +10,7 @@ leaves sums of one operand, which are constants where that operand is a weight.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -36,7 +37,7 @@ from relaxir.tir import Buffer, Combine, Expr, PrimFunc, ProgramBuilder, bcast, 
 BYTES: Final = ("uint8", "int8")
 ZERO_A: Final = Param("a_zero_point", "one, per row (m,), or (..., m, 1)", BYTES, optional=True)
 ZERO_B: Final = Param("b_zero_point", "one, per column (n,), or (..., 1, n)", BYTES, optional=True)
-WHOLE: Final = {"low": -128.0, "high": 255.0}
+_whole: Final = partial(Example, low=-128.0, high=255.0)
 
 
 class MatMulInteger(Op[Attrs]):
@@ -51,15 +52,15 @@ class MatMulInteger(Op[Attrs]):
     params = (Param("a", "(..., m, k) or (k,)", BYTES), Param("b", "(..., k, n) or (k,)", BYTES), ZERO_A, ZERO_B)
     kind = OpKind.OUT_FUSABLE
     examples = (
-        Example(("u8[n, 8]", "i8[8, m]"), "i32[n, m]", **WHOLE),  # type: ignore[arg-type]  # low and high
-        Example(("u8[n, k]", "i8[k, m]"), "i32[n, m]", **WHOLE),  # type: ignore[arg-type]
-        Example(("u8[b, n, 70]", "i8[70, 40]", "u8[]"), "i32[b, n, 40]", **WHOLE),  # type: ignore[arg-type]
-        Example(("i8[n, k]", "u8[k, m]", "i8[]", "u8[]"), "i32[n, m]", **WHOLE),  # type: ignore[arg-type]
-        Example(("u8[n, 5]", "u8[5, 3]", "u8[1]", "u8[3]"), "i32[n, 3]", **WHOLE),  # type: ignore[arg-type]
-        Example(("i8[4, k]", "i8[k, m]", "i8[4]", "i8[m]"), "i32[4, m]", **WHOLE),  # type: ignore[arg-type]
-        Example(("u8[b, 2, 3]", "i8[b, 3, n]", "u8[b, 2, 1]", "i8[b, 1, n]"), "i32[b, 2, n]", **WHOLE),  # type: ignore[arg-type]
-        Example(("u8[n]", "i8[n, m]", "u8[]"), "i32[m]", **WHOLE),  # type: ignore[arg-type]
-        Example(("i8[b, n, m]", "i8[m]"), "i32[b, n]", **WHOLE),  # type: ignore[arg-type]
+        _whole(("u8[n, 8]", "i8[8, m]"), "i32[n, m]"),
+        _whole(("u8[n, k]", "i8[k, m]"), "i32[n, m]"),
+        _whole(("u8[b, n, 70]", "i8[70, 40]", "u8[]"), "i32[b, n, 40]"),
+        _whole(("i8[n, k]", "u8[k, m]", "i8[]", "u8[]"), "i32[n, m]"),
+        _whole(("u8[n, 5]", "u8[5, 3]", "u8[1]", "u8[3]"), "i32[n, 3]"),
+        _whole(("i8[4, k]", "i8[k, m]", "i8[4]", "i8[m]"), "i32[4, m]"),
+        _whole(("u8[b, 2, 3]", "i8[b, 3, n]", "u8[b, 2, 1]", "i8[b, 1, n]"), "i32[b, 2, n]"),
+        _whole(("u8[n]", "i8[n, m]", "u8[]"), "i32[m]"),
+        _whole(("i8[b, n, m]", "i8[m]"), "i32[b, n]"),
     )
     bad_examples = (
         BadExample(("u8[n, 4]", "i8[5, m]"), "shape-mismatch", "axis 1 of a and axis 0 of b"),
@@ -83,19 +84,18 @@ class MatMulInteger(Op[Attrs]):
     def decompose(self, args: tuple[GraphExpr, ...], attrs: Attrs, bb: BlockBuilder) -> GraphExpr | None:
         """Bring the operands to uint8 and int8, and the zero points out of the product."""
         a, b, *zeros = args
-        types = [x.type for x in (a, b)]
-        assert all(isinstance(t, TensorType) for t in types)
-        if any(t.rank < 2 for t in types):  # type: ignore[union-attr]  # tensors
+        types = [x.type for x in (a, b) if isinstance(x.type, TensorType)]
+        if any(t.rank < 2 for t in types):
             return None
         za = _widened(bb, zeros[0]) if zeros else None
         zb = _widened(bb, zeros[1]) if len(zeros) > 1 else None
-        if not zeros and types[0].dtype == "uint8" and types[1].dtype == "int8":  # type: ignore[union-attr]
+        if not zeros and types[0].dtype == "uint8" and types[1].dtype == "int8":
             return None
-        if types[0].dtype == "int8":  # type: ignore[union-attr]
+        if types[0].dtype == "int8":
             a, za = _flipped(bb, a, "uint8"), _moved(bb, za, 128)
-        if types[1].dtype == "uint8":  # type: ignore[union-attr]
+        if types[1].dtype == "uint8":
             b, zb = _flipped(bb, b, "int8"), _moved(bb, zb, -128)
-        total = emit_op(bb, MatMulInteger(), a, b)
+        total: GraphExpr = emit_op(bb, MatMulInteger(), a, b)
         if za is not None:
             wide = emit_op(bb, AsType(), b, attrs=AsTypeAttrs("int32"))
             centred = wide if zb is None else emit_op(bb, Subtract(), wide, zb)
@@ -179,8 +179,8 @@ def _widened(bb: BlockBuilder, zero: GraphExpr) -> GraphExpr | None:
 def _moved(bb: BlockBuilder, zero: GraphExpr | None, by: int) -> GraphExpr:
     """A zero point less or more 128."""
     if zero is None:
-        return bb.normalize(np.int32(by))
-    return emit_op(bb, Subtract(), zero, bb.normalize(np.int32(-by)))
+        return bb.normalize(np.asarray(by, np.int32))
+    return emit_op(bb, Subtract(), zero, bb.normalize(np.asarray(-by, np.int32)))
 
 
 def _flipped(bb: BlockBuilder, x: GraphExpr, dtype: str) -> GraphExpr:
@@ -210,10 +210,15 @@ class ConvInteger(Op[ConvAttrs]):
     )
     kind = OpKind.OUT_FUSABLE
     examples = (
-        Example(("u8[n, 3, 6]", "i8[4, 3, 3]"), "i32[n, 4, 4]", **WHOLE),  # type: ignore[arg-type]
-        Example(("u8[1, 2, h, 5]", "u8[2, 2, 3, 3]", "u8[]", "u8[2]"), "i32[1, 2, h, 5]", ConvAttrs(padding=(1,)), min_size=1, **WHOLE),  # type: ignore[arg-type]
-        Example(("i8[2, 4, h]", "i8[4, 1, 2]", "i8[1]", "i8[]"), "i32[2, 4, h - 1]", ConvAttrs(groups=4), min_size=2, **WHOLE),  # type: ignore[arg-type]
-        Example(("u8[1, 4, 7]", "i8[6, 2, 3]", "u8[]"), "i32[1, 6, 4]", ConvAttrs((2,), (1,), groups=2), **WHOLE),  # type: ignore[arg-type]
+        _whole(("u8[n, 3, 6]", "i8[4, 3, 3]"), "i32[n, 4, 4]"),
+        _whole(
+            ("u8[1, 2, h, 5]", "u8[2, 2, 3, 3]", "u8[]", "u8[2]"),
+            "i32[1, 2, h, 5]",
+            ConvAttrs(padding=(1,)),
+            min_size=1,
+        ),
+        _whole(("i8[2, 4, h]", "i8[4, 1, 2]", "i8[1]", "i8[]"), "i32[2, 4, h - 1]", ConvAttrs(groups=4), min_size=2),
+        _whole(("u8[1, 4, 7]", "i8[6, 2, 3]", "u8[]"), "i32[1, 6, 4]", ConvAttrs((2,), (1,), groups=2)),
     )
     bad_examples = (
         BadExample(("u8[1, 3, 8]", "i8[4, 2, 3]"), "shape-mismatch", "channels of x", ConvAttrs()),
