@@ -52,7 +52,7 @@ def sample() -> tuple[Any, ...]:
 
 
 def unknown_sizes(proto: ModelProto) -> ModelProto:
-    copy = ModelProto.FromString(proto.SerializeToString())
+    copy: ModelProto = ModelProto.FromString(proto.SerializeToString())
     for v in copy.graph.input:
         for axis, d in enumerate(v.type.tensor_type.shape.dim):
             d.dim_param = f"{v.name}_{axis}"
