@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import TensorProto
@@ -15,7 +17,7 @@ NAN, INF = np.nan, np.inf
 @pytest.mark.parametrize("op", ["Add", "Mul", "Sub", "Div", "Max", "Min", "Pow", "PRelu"])
 def test_sizes_that_may_be_one_broadcast(op: str) -> None:
     proto = model([node(op, "a b", "c")], "a float32[n,4]; b float32[m,4]", "c float32")
-    functions = {"Add": np.add, "Mul": np.multiply, "Sub": np.subtract, "Div": np.divide, "Max": np.maximum, "Min": np.minimum,
+    functions: dict[str, Any] = {"Add": np.add, "Mul": np.multiply, "Sub": np.subtract, "Div": np.divide, "Max": np.maximum, "Min": np.minimum,
                  "Pow": np.power, "PRelu": lambda a, b: np.where(a < 0, a * b, a)}  # fmt: skip
     for n, m in ((1, 2), (2, 2), (3, 1), (1, 0), (0, 1), (1, 1)):
         if op == "PRelu" and n < m:
