@@ -1,125 +1,183 @@
-"""Converters of quantised operators, written with the plain ones in int32 and float32."""
+"""Converters of quantised operators: integers with scales and zero points."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
+
+import numpy as np
 
 from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.convert_pool import window
 from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.tensors import element_type
 from relaxir.frontends.onnx.values import Value
-from relaxir.support.dtypes import info
-
-NARROW: Final = ("int8", "uint8", "int16", "uint16")
-"""Types of quantised values."""
+from relaxir.sym import ceildiv
 
 
-def along(n: Node, v: Value, rank: int, axis: int) -> Value:
-    """A scale or zero point, of one element or one per slice of an axis, in a shape that broadcasts."""
-    if v.type.rank == 0 or v.type.shape == (1,):
-        return n.emit("reshape", v, shape=()) if v.type.rank else v
-    if v.type.rank != 1:
-        n.unsupported("quantisation by blocks")
-    place = n.axis(axis, rank)
-    return n.emit("reshape", v, shape=tuple(v.type.shape[0] if a == place else 1 for a in range(rank)))
-
-
-def as_type(n: Node, v: Value, dtype: str) -> Value:
-    """The value in a dtype."""
-    return v if v.type.dtype == dtype else n.emit("astype", v, dtype=dtype)
-
-
-def rounded(n: Node, scaled: Value, zero: Value | None, dtype: str) -> Value:
-    """Round half to even, add the zero point, saturate."""
-    if dtype not in NARROW:
-        n.unsupported(f"quantisation to {dtype}")
-    bits = info(dtype).bits
-    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if dtype.startswith("int") else (0, 2**bits - 1)
-    whole = n.emit("round", scaled)
-    if zero is not None:
-        whole = n.emit("add", whole, as_type(n, zero, "float32"))
-    return n.emit("astype", n.emit("clip", whole, float(low), float(high)), dtype=dtype)
+def scale_attrs(n: Node) -> dict[str, int]:
+    """Which elements share a scale."""
+    return {"axis": n.attr("axis", 1), "block_size": n.attr("block_size", 0)}
 
 
 def quantize(n: Node) -> Result:
-    """``saturate(round(x / scale) + zero)``."""
-    x, zero = n.input(0), n.optional(2)
-    if n.attr("block_size", 0):
-        n.unsupported("quantisation by blocks")
-    axis, rank = n.attr("axis", 1), x.type.rank
-    scale = as_type(n, along(n, n.input(1), rank, axis), "float32")
-    stated = n.attr("output_dtype", 0)
-    dtype = element_type(stated, "attribute `output_dtype`") if stated else "uint8"
-    if zero is not None:
-        dtype = zero.type.dtype
-    shifted = None if zero is None else along(n, zero, rank, axis)
-    return rounded(n, n.emit("divide", as_type(n, x, "float32"), scale), shifted, dtype)
+    """The result has the zero point's type, else ``output_dtype``, else uint8."""
+    code = n.attr("output_dtype", 0)
+    dtype = element_type(code, "attribute `output_dtype`") if code else ""
+    return n.emit("quantize_linear", n.input(0), n.input(1), n.optional(2), dtype=dtype, **scale_attrs(n))
 
 
 def dequantize(n: Node) -> Result:
-    """``(x - zero) * scale``, in the scale's dtype."""
-    x, scale = n.input(0), n.input(1)
-    if n.attr("block_size", 0):
-        n.unsupported("quantisation by blocks")
-    axis, rank = n.attr("axis", 1), x.type.rank
-    wide = as_type(n, x, "float32")
-    if n.given(2):
-        wide = n.emit("subtract", wide, as_type(n, along(n, n.input(2), rank, axis), "float32"))
-    y = n.emit("multiply", wide, as_type(n, along(n, scale, rank, axis), "float32"))
-    return as_type(n, y, scale.type.dtype)
+    """The result has ``output_dtype``, else the scale's type."""
+    y = n.emit("dequantize_linear", n.input(0), n.input(1), n.optional(2), **scale_attrs(n))
+    code = n.attr("output_dtype", 0)
+    return n.emit("astype", y, dtype=element_type(code, "attribute `output_dtype`")) if code else y
 
 
-def centred(n: Node, index: int, zero: int, axis: int) -> Value:
-    """An integer operand minus its zero point, as int32."""
-    x = n.input(index)
-    wide = as_type(n, x, "int32")
-    if not n.given(zero):
-        return wide
-    return n.emit("subtract", wide, as_type(n, along(n, n.input(zero), x.type.rank, axis), "int32"))
+def dynamic_quantize(n: Node) -> Result:
+    """Integers, scale, zero point."""
+    return n.emit_tuple("dynamic_quantize_linear", n.input(0))
+
+
+def zero_points(n: Node, first: int, second: int, types: tuple[str, str]) -> tuple[Value | None, Value | None]:
+    """Two optional zero points; the first is made up where only the second is given."""
+    a, b = n.optional(first), n.optional(second)
+    return (n.literal(np.zeros((), np.int8), types[0]) if a is None and b is not None else a), b
 
 
 def matmul_integer(n: Node) -> Result:
-    """Products of integers, summed as int32; zero points per row of a and per column of b."""
-    return n.emit("matmul", centred(n, 0, 2, -2), centred(n, 1, 3, -1))
+    """Sums of products less the zero points."""
+    a, b = n.input(0), n.input(1)
+    return n.emit("matmul_integer", a, b, *zero_points(n, 2, 3, (a.type.dtype, b.type.dtype)))
 
 
 def conv_integer(n: Node) -> Result:
-    """Convolution of integers, summed as int32; padding stands for the zero point."""
-    x, w = centred(n, 0, 2, 1), centred(n, 1, 3, 0)
-    return n.emit("conv", x, w, groups=n.attr("group", 1), **window(n, (0,) * (x.type.rank - 2)))
+    """Convolution less the zero points."""
+    x, w = n.input(0), n.input(1)
+    zeros = zero_points(n, 2, 3, (x.type.dtype, w.type.dtype))
+    attrs = window(n, (0,) * (x.type.rank - 2))
+    return n.emit("conv_integer", x, w, *zeros, groups=n.attr("group", 1), **attrs)
 
 
-def requantized(n: Node, total: Value, scales: tuple[Value, Value, Value], zero: Value) -> Value:
-    """An int32 sum under the scales of both operands, in the scale of the result."""
-    a, b, y = (as_type(n, s, "float32") for s in scales)
-    factor = n.emit("divide", n.emit("multiply", a, b), y)
-    return rounded(n, n.emit("multiply", as_type(n, total, "float32"), factor), zero, zero.type.dtype)
+def requantized(n: Node, total: Value, scale: Value, zero: Value | None, axis: int) -> Value:
+    """Int32 sums times a scale, back to 8 bits."""
+    if scale.type.rank <= 1:
+        return n.emit("requantize", total, scale, zero, axis=axis)
+    real = n.emit("multiply", n.emit("astype", total, dtype="float32"), n.emit("astype", scale, dtype="float32"))
+    return n.emit("quantize_linear", real, n.literal(np.ones(()), "float32"), zero, axis=axis)
+
+
+def as_column(n: Node, scale: Value) -> Value:
+    """A scale per row of a matrix as a column."""
+    several = scale.type.rank == 1 and scale.type.shape != (1,)
+    return n.emit("expand_dims", scale, axes=(1,)) if several else scale
 
 
 def qlinear_matmul(n: Node) -> Result:
-    """Quantised matrix product: a, its scale and zero point, b with both, those of the result."""
-    total = n.emit("matmul", centred(n, 0, 2, -2), centred(n, 3, 5, -1))
-    rank = total.type.rank
-    scales = along(n, n.input(1), rank, -2), along(n, n.input(4), rank, -1), n.scalar_input(6)
-    return requantized(n, total, scales, n.scalar_input(7))
+    """Integer product, then the three scales as one factor."""
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (n.input(i) for i in range(8))
+    total = n.emit("matmul_integer", a, b, a_zero, b_zero)
+    both = n.emit("multiply", as_column(n, a_scale), b_scale)
+    return requantized(n, total, n.emit("divide", both, as_column(n, y_scale)), y_zero, -1)
 
 
 def qlinear_conv(n: Node) -> Result:
-    """Quantised convolution with an int32 bias in the scale of the products."""
-    x, w = centred(n, 0, 2, 1), centred(n, 3, 5, 0)
-    geometry = window(n, (0,) * (x.type.rank - 2))
-    total = n.emit("conv", x, w, n.optional(8), groups=n.attr("group", 1), **geometry)
-    scales = n.scalar_input(1), along(n, n.input(4), x.type.rank, 1), n.scalar_input(6)
-    return requantized(n, total, scales, n.scalar_input(7))
+    """Integer convolution, int32 bias, then the three scales as one factor."""
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (n.input(i) for i in range(8))
+    spatial = x.type.rank - 2
+    attrs = window(n, (0,) * spatial)
+    total = n.emit("conv_integer", x, w, x_zero, w_zero, groups=n.attr("group", 1), **attrs)
+    bias = n.optional(8)
+    if bias is not None:
+        total = n.emit("add", total, n.emit("reshape", bias, shape=(bias.type.shape[0], *(1,) * spatial)))
+    scale = n.emit("divide", n.emit("multiply", x_scale, w_scale), y_scale)
+    return requantized(n, total, scale, y_zero, 1)
+
+
+def through_floats(name: str, operands: int, **attrs: object) -> Converter:
+    """com.microsoft QLinear*: dequantise, compute in float32, quantise again: what the kernels of ONNX Runtime do."""
+
+    def convert(n: Node) -> Result:
+        reals = [n.emit("dequantize_linear", *(n.optional(3 * i + k) for k in range(3))) for i in range(operands)]
+        y = n.emit(name, *reals, **attrs)
+        return n.emit("quantize_linear", y, n.input(3 * operands), n.optional(3 * operands + 1))
+
+    return convert
+
+
+def qlinear_leaky_relu(n: Node) -> Result:
+    """com.microsoft QLinearLeakyRelu."""
+    return through_floats("leaky_relu", 1, alpha=n.attr("alpha", 0.01))(n)
+
+
+def matmul_integer_to_float(n: Node) -> Result:
+    """com.microsoft MatMulIntegerToFloat: A, B, scales, zero points, bias; a float result."""
+    a, b, a_scale, b_scale = (n.input(i) for i in range(4))
+    total = n.emit("matmul_integer", a, b, *zero_points(n, 4, 5, (a.type.dtype, b.type.dtype)))
+    return scaled_product(n, total, n.emit("multiply", as_column(n, a_scale), b_scale), n.optional(6))
+
+
+def dynamic_quantize_matmul(n: Node) -> Result:
+    """com.microsoft DynamicQuantizeMatMul: A is quantised by its range, B is given as integers."""
+    a, a_scale, a_zero = n.emit_tuple("dynamic_quantize_linear", n.input(0))
+    total = n.emit("matmul_integer", a, n.input(1), a_zero, n.optional(3))
+    return scaled_product(n, total, n.emit("multiply", a_scale, n.input(2)), n.optional(4))
+
+
+def scaled_product(n: Node, total: Value, scale: Value, bias: Value | None) -> Value:
+    """Int32 sums as floats, with a bias."""
+    y = n.emit("multiply", n.emit("astype", total, dtype=scale.type.dtype), scale)
+    return y if bias is None else n.emit("add", y, bias)
+
+
+def unpacked(n: Node, x: Value, bits: int) -> Value:
+    """Bytes of 8 or two 4-bit values, low half first, as one value per byte along the last axis."""
+    if bits == 8:
+        return x
+    low = n.emit("bitwise_and", x, 15)
+    halves = n.emit("stack", low, n.emit("right_shift", x, 4), axis=-1)
+    *front, last = x.type.shape
+    return n.emit("reshape", halves, shape=(*front, last * 2))
+
+
+def front_of(n: Node, x: Value, count: int) -> Value:
+    """The first elements of the last axis."""
+    return n.emit("strided_slice", x, begin=(*(0,) * (x.type.rank - 1), 0), size=(*x.type.shape[:-1], count))
+
+
+def matmul_nbits(n: Node) -> Result:
+    """com.microsoft MatMulNBits: the weight in blocks of 4 or 8 bits, (N, blocks, bytes); dequantised, then a product."""
+    bits, block = n.attr("bits", 4), n.attr("block_size", 32)
+    depth, width = n.attr("K", 0), n.attr("N", 0)
+    if bits not in (4, 8) or n.optional(4) is not None:
+        n.unsupported(f"{bits} bits" if bits not in (4, 8) else "reordered groups (g_idx)")
+    if depth < 1 or width < 1 or block < 1:
+        n.fail(f"K, N and block_size must be at least 1, got {depth}, {width} and {block}")
+    blocks = int(ceildiv(depth, block))
+    weight = n.emit("reshape", unpacked(n, n.input(1), bits), shape=(width, blocks * block))
+    if blocks * block != depth:
+        weight = front_of(n, weight, depth)
+    scale = n.emit("reshape", n.input(2), shape=(width, blocks))
+    zero = n.optional(3)
+    if zero is None:
+        zero = n.literal(np.full((width, blocks), 1 << (bits - 1)), "uint8")
+    elif zero.type.dtype != "uint8":
+        n.unsupported("zero points that are not packed integers")
+    else:
+        stored = n.emit("reshape", zero, shape=(width, -(-blocks * bits // 8)))
+        zero = front_of(n, unpacked(n, stored, bits), blocks)
+    real = n.emit("dequantize_linear", weight, scale, zero, axis=1, block_size=block)
+    y = n.emit("matmul", n.input(0), n.emit("permute_dims", real, axes=(1, 0)))
+    bias = n.optional(5)
+    return y if bias is None else n.emit("add", y, bias)
 
 
 QUANT: Final[Mapping[str, Converter]] = MappingProxyType(
     {
         "ConvInteger": conv_integer,
         "DequantizeLinear": dequantize,
+        "DynamicQuantizeLinear": dynamic_quantize,
         "MatMulInteger": matmul_integer,
         "QLinearConv": qlinear_conv,
         "QLinearMatMul": qlinear_matmul,
@@ -127,3 +185,18 @@ QUANT: Final[Mapping[str, Converter]] = MappingProxyType(
     }
 )
 """Quantised operators by ONNX name."""
+
+MICROSOFT_QUANT: Final[Mapping[str, Callable[[Node], Result]]] = MappingProxyType(
+    {
+        "DequantizeLinear": dequantize,
+        "DynamicQuantizeMatMul": dynamic_quantize_matmul,
+        "MatMulIntegerToFloat": matmul_integer_to_float,
+        "MatMulNBits": matmul_nbits,
+        "QLinearAdd": through_floats("add", 2),
+        "QLinearLeakyRelu": qlinear_leaky_relu,
+        "QLinearMul": through_floats("multiply", 2),
+        "QLinearSigmoid": through_floats("sigmoid", 1),
+        "QuantizeLinear": quantize,
+    }
+)
+"""Quantised operators of the domain com.microsoft."""

@@ -19,11 +19,15 @@ from relaxir.ir.expr import Constant, Expr, TupleExpr, Var
 from relaxir.ir.module import IRModule
 from relaxir.ir.types import TensorType
 from relaxir.support.errors import InferError, LoadError, RelaxirError, UnsupportedError
-from relaxir.sym import Dim, DimLike, SymError, dim, fresh
+from relaxir.sym import Dim, DimLike, SymError, dim, fresh, to_text
 
 MAX_SHOWN = 1000
 """Problems listed in one report; the rest is counted."""
 SUPPORTED_OPSETS = range(7, 30)
+
+
+LONG = 24
+"""Characters beyond which a formula of a dimension gets a symbol."""
 
 
 class Importer:
@@ -40,6 +44,7 @@ class Importer:
         self.problems: list[RelaxirError] = []
         self.not_computed: dict[str, str] = {}
         self.symbols: dict[str, Dim] = {}
+        self.sizes: dict[DimLike, Dim] = {}
         self.ranks: Mapping[str, int] = declared_ranks(source.model.graph)
 
     # ---- the model -------------------------------------------------------------------------------------------------
@@ -233,6 +238,14 @@ class Importer:
             shown = ", ".join(dict.fromkeys((*known, *places)))
             raise LoadError(f"dims: the model has no dimension `{unused[0]}`", help=f"it has {shown}")
 
+    def short_dim(self, d: DimLike) -> DimLike:
+        """A symbol for a long formula (convolutions stack them up), one per formula; short ones stay."""
+        if isinstance(d, int | Dim) or len(to_text(d)) <= LONG:
+            return d
+        if d not in self.sizes:
+            self.sizes[d] = self.bb.define_dim("size", d)
+        return self.sizes[d]
+
     # ---- subgraphs -------------------------------------------------------------------------------------------------
 
     def run_graph(self, graph: GraphProto, inputs: Sequence[Value]) -> list[Value]:
@@ -247,9 +260,11 @@ class Importer:
         """An If on a run-time condition."""
 
         def branch(graph: GraphProto) -> Expr:
+            sizes = dict(self.sizes)  # what a branch names is known in that branch only
             results = self.run_graph(graph, ())
             if self.problems:
                 raise report(self.problems, self.source.name)
+            self.sizes = sizes
             return TupleExpr(tuple(r.materialize(self.bb) for r in results))
 
         test = cond if cond.type.rank == 0 else node.emit("reshape", cond, shape=())
