@@ -70,11 +70,9 @@ def test_matmul_of_integers() -> None:
     np.testing.assert_array_equal(run(proto, a=a, b=b)[0], want)
 
 
-def test_blocks_are_unsupported() -> None:
+def test_quantize_by_blocks() -> None:
     proto = model([node("QuantizeLinear", "x s", "y", axis=0, block_size=2)], "x float32[4]", "y uint8", opset=21, s=f32([1, 2]))
-    with pytest.raises(UnsupportedError, match="blocks"):
-        from_onnx(proto)
-
+    np.testing.assert_array_equal(run(proto, x=f32([3, 4, 6, 8]))[0], [3, 4, 3, 4])
 
 
 def test_unsupported_types_name_the_tensor() -> None:
