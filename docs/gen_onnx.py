@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import onnx
-from writer import publish
 
 from relaxir.frontends.onnx.importer import SUPPORTED_OPSETS
 from relaxir.frontends.onnx.table import CONVERTERS
 
+OUT = Path(__file__).resolve().parent / "reference" / "onnx.md"
 HEAD = """# ONNX operators
 
 <!-- made by docs/gen_onnx.py: do not edit -->
@@ -42,8 +44,10 @@ NOTES = {
     "DFT": "the axis must be constant",
     "Dropout": "inference only",
     "If": "both branches of one rank; a condition known at import takes its branch",
+    "Loop": "the number of turns must be known at import, and small",
     "Reshape": "the rank of the target must be known",
     "Resize": "scales and regions of interest must be constant, sizes need not",
+    "Scan": "the length must be known at import, and small",
     "Squeeze": "without axes, all extents must be known",
     "Upsample": "scales must be constant",
 }
@@ -51,7 +55,7 @@ NOTES = {
 
 def functions() -> Iterator[str]:
     """Operators without a converter that the newest standard defines by others."""
-    newest = {s.name: s for s in onnx.defs.get_all_schemas() if s.domain == ""}
+    newest: dict[str, Any] = {s.name: s for s in onnx.defs.get_all_schemas() if s.domain == ""}
     for name, schema in sorted(newest.items()):
         if ("", name) not in CONVERTERS and (schema.has_function or schema.has_context_dependent_function):
             yield name
@@ -66,5 +70,14 @@ def page() -> str:
     return head + "\n".join(rows) + "\n" + MIDDLE + ", ".join(functions()) + "\n"
 
 
+def main() -> None:
+    """Write the page, or compare it."""
+    if "--check" in sys.argv[1:]:
+        if not OUT.is_file() or OUT.read_text() != page():
+            sys.exit("docs/reference/onnx.md is not current: run python docs/gen_onnx.py")
+        return
+    OUT.write_text(page())
+
+
 if __name__ == "__main__":
-    sys.exit(publish({"reference/onnx.md": page()}, "gen_onnx.py"))
+    main()

@@ -93,7 +93,7 @@ FORMS: dict[str, tuple[int, list[Any], dict[str, Array], Array]] = {
     "square sum, no axes": (18, [node("ReduceSumSquare", "x", "y", noop_with_empty_axes=1)], {}, X * X),
     "slice 1": (9, [node("Slice", "x", "y", starts=[1], ends=[99], axes=[2])], {}, X[..., 1:]),
     "slice 10": (10, [node("Slice", "x s e a", "y")], {"s": i64([1]), "e": i64([99]), "a": i64([2])}, X[..., 1:]),
-    "slice, int32": (13, [node("Slice", "x s e", "y")], {"s": np.int32([1]), "e": np.int32([-1])}, X[1:-1]),
+    "slice, int32": (13, [node("Slice", "x s e", "y")], {"s": np.array([1], np.int32), "e": np.array([-1], np.int32)}, X[1:-1]),
     "pad 2": (7, [node("Pad", "x", "y", pads=[0, 0, 1, 0, 0, 0], value=3.0)], {}, np.pad(X, ((0, 0), (0, 0), (1, 0)), constant_values=3)),
     "pad 11": (11, [node("Pad", "x p v", "y")], {"p": i64([0, 0, 1, 0, 0, 0]), "v": f32(3)}, np.pad(X, ((0, 0), (0, 0), (1, 0)), constant_values=3)),
     "split 2": (11, [node("Split", "x", "y z", axis=2, split=[1, 3])], {}, X[..., :1]),

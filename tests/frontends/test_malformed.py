@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -25,7 +26,7 @@ GOOD = model(
 
 
 def changed(change: Callable[[ModelProto], object], base: ModelProto = GOOD) -> ModelProto:
-    copy = ModelProto.FromString(base.SerializeToString())
+    copy: ModelProto = ModelProto.FromString(base.SerializeToString())
     change(copy)
     return copy
 
@@ -93,7 +94,7 @@ def test_paths(tmp_path: Path, name: str) -> None:
         from_onnx(tmp_path / name)
 
 
-LARGE = {
+LARGE: dict[str, tuple[Any, dict[str, Any]]] = {
     "fill": (node("ConstantOfShape", "t", "y"), {"t": i64([2**20, 2**20])}),
     "expand": (node("Expand", "c t", "y"), {"c": i64([1]), "t": i64([2**20, 2**20])}),
     "tile": (node("Tile", "c t", "y"), {"c": i64([1]), "t": i64([2**40])}),
