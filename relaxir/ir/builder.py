@@ -34,10 +34,10 @@ from relaxir.ir.loops import COUNTER, loop_problems, loop_type, widen
 from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.ir.op import Attrs, InferCtx, Op, attr_dims, is_symbolic
 from relaxir.ir.relations import Subtype, apply_signature, join, subtype
-from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type, describe, free_dims_of_type
+from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type, describe, free_dims_of_type, map_type
 from relaxir.support.errors import InferError, VerifyError
 from relaxir.support.spans import Span
-from relaxir.sym import Dim, DimLike, Facts, Relation, free_dims, parse_where, unify
+from relaxir.sym import Dim, DimLike, Facts, Relation, free_dims, fresh, parse_where, unify
 from relaxir.tir import PrimFunc
 
 
@@ -185,13 +185,18 @@ class BlockBuilder:
 
     # ---- bindings --------------------------------------------------------------------------------------------------
 
-    def emit(self, value: Emittable, name: str = "lv") -> Var:
-        """Bind a value to a new variable of its inferred type."""
+    def emit(self, value: Emittable, name: str = "lv", rename: Callable[[DimLike], DimLike] | None = None) -> Var:
+        """Bind a value to a new variable of its inferred type.
+
+        ``rename`` may replace dimensions of that type by symbols that `define_dim` made equal to them.
+        """
         scope = self._scope()
         ctx_defined: tuple[Dim, ...] = ()
         expr: Expr
         if isinstance(value, PendingCall):
             expr, ctx_defined = self._infer(value)
+            if rename is not None:
+                expr = replace(expr, type=map_type(expr.type, _outer(rename, ctx_defined)))
         else:
             expr = value if isinstance(value, CALLS) else self.normalize(value)
         var = Var(self._unique(name), expr.type)
@@ -225,6 +230,19 @@ class BlockBuilder:
         self._scope().bindings.append(MatchCast(var, expr, new, span))
         self._learn(expr.type, type)
         return var
+
+    def define_dim(self, stem: str, value: DimLike) -> Dim:
+        """A new symbol for a dimension expression, so that types and formulas built on it stay short.
+
+        The equality is stated in the program (a match_cast of a shape value) but not used to rewrite the symbol.
+        """
+        low, high = self._facts.bounds(value)
+        symbol = fresh(stem, self._dims, min=max(low or 0, 0), max=high)
+        self._dims[symbol.name] = symbol
+        self._facts = self._facts.with_dims(symbol)
+        var = Var(self._unique("lv"), ShapeType((symbol,)))
+        self._scope().bindings.append(MatchCast(var, ShapeExpr((value,)), (symbol,), Span.caller()))
+        return symbol
 
     def call_tir(
         self,
@@ -458,6 +476,11 @@ class BlockBuilder:
         if not self._scopes:
             raise VerifyError("nothing can be emitted outside a function", code="verify-scope")
         return self._scopes[-1]
+
+
+def _outer(rename: Callable[[DimLike], DimLike], defined: Sequence[Dim]) -> Callable[[DimLike], DimLike]:
+    """The renaming, for dimensions that do not depend on symbols which the call itself defines."""
+    return lambda d: d if any(s in defined for s in free_dims(d)) else rename(d)
 
 
 def _attr_symbols(attrs: Attrs) -> tuple[Dim, ...]:

@@ -13,6 +13,7 @@ from relaxir.ir.expr import Array
 from relaxir.ir.types import FuncType
 from relaxir.runtime.arguments import TensorRecords, as_array, match_names
 from relaxir.runtime.callbacks import Imports
+from relaxir.runtime.memory import Memory
 from relaxir.runtime.signature import Signature, TensorSpec
 from relaxir.support.dtypes import info
 from relaxir.support.errors import (
@@ -22,7 +23,6 @@ from relaxir.support.errors import (
     RelaxirError,
     RuntimeFailure,
 )
-from relaxir.sym import DimLike
 
 
 class NativeLibrary(Protocol):
@@ -176,7 +176,7 @@ class Executable:
         signatures: Sequence[Signature],
         codes: Mapping[int, str],
         exporter: Callable[[Path], int] | None = None,
-        memory: Mapping[str, DimLike] | None = None,
+        memory: Mapping[str, Memory] | None = None,
         details: Mapping[str, Any] | None = None,
         imports: Imports | None = None,
     ) -> None:

@@ -1,9 +1,11 @@
-"""From an ONNX graph to a module: inputs become parameters, nodes become operators, all problems are reported at once."""
+"""From an ONNX graph to a module: inputs become parameters, nodes operators; all problems are reported at once."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from types import MappingProxyType
 
 from onnx import GraphProto, NodeProto, ValueInfoProto
@@ -19,11 +21,15 @@ from relaxir.ir.expr import Constant, Expr, TupleExpr, Var
 from relaxir.ir.module import IRModule
 from relaxir.ir.types import TensorType
 from relaxir.support.errors import InferError, LoadError, RelaxirError, UnsupportedError
-from relaxir.sym import Dim, DimLike, SymError, dim, fresh
+from relaxir.sym import Dim, DimLike, SymError, dim, fresh, to_text
 
-MAX_SHOWN = 40
+MAX_SHOWN = 1000
 """Problems listed in one report; the rest is counted."""
 SUPPORTED_OPSETS = range(7, 30)
+
+
+LONG = 24
+"""Characters beyond which a formula of a dimension gets a symbol."""
 
 
 class Importer:
@@ -40,6 +46,7 @@ class Importer:
         self.problems: list[RelaxirError] = []
         self.not_computed: dict[str, str] = {}
         self.symbols: dict[str, Dim] = {}
+        self.sizes: dict[DimLike, Dim] = {}
         self.ranks: Mapping[str, int] = declared_ranks(source.model.graph)
 
     # ---- the model -------------------------------------------------------------------------------------------------
@@ -191,7 +198,7 @@ class Importer:
         return default
 
     def symbol(self, param: str, name: str, axis: int) -> DimLike:
-        """A symbol for a dynamic dimension: one per name; unnamed ones (``?``, ``-1``, expressions) are all different."""
+        """A symbol for a dynamic dimension: one per name; unnamed ones (``?``, ``-1``) are all different."""
         place = f"{name}:{axis}"
         if place in self.overrides:
             return self.overridden(place, 0)
@@ -215,7 +222,9 @@ class Importer:
 
     def new_symbol(self, stem: str) -> Dim:
         """A symbol whose name collides with no other, nor with the caller's."""
-        taken = {s.name for s in self.symbols.values()} | {d.name for d in self.overrides.values() if isinstance(d, Dim)}
+        taken = {s.name for s in self.symbols.values()} | {
+            d.name for d in self.overrides.values() if isinstance(d, Dim)
+        }
         try:
             return dim(stem) if stem not in taken else fresh(stem, taken)
         except SymError:
@@ -229,6 +238,14 @@ class Importer:
             places = [f"{i.name}:{n}" for i in graph.input for n in range(len(i.type.tensor_type.shape.dim))]
             shown = ", ".join(dict.fromkeys((*known, *places)))
             raise LoadError(f"dims: the model has no dimension `{unused[0]}`", help=f"it has {shown}")
+
+    def short_dim(self, d: DimLike) -> DimLike:
+        """A symbol for a long formula (convolutions stack them up), one per formula; short ones stay."""
+        if isinstance(d, int | Dim) or len(to_text(d)) <= LONG:
+            return d
+        if d not in self.sizes:
+            self.sizes[d] = self.bb.define_dim("size", d)
+        return self.sizes[d]
 
     # ---- subgraphs -------------------------------------------------------------------------------------------------
 
@@ -244,15 +261,60 @@ class Importer:
         """An If on a run-time condition."""
 
         def branch(graph: GraphProto) -> Expr:
-            results = self.run_graph(graph, ())
-            if self.problems:
-                raise report(self.problems, self.source.name)
-            return TupleExpr(tuple(r.materialize(self.bb) for r in results))
+            with self.inside():
+                results = self.run_graph(graph, ())
+                self.raise_problems()
+                return TupleExpr(tuple(r.materialize(self.bb) for r in results))
 
         test = cond if cond.type.rank == 0 else node.emit("reshape", cond, shape=())
         var = self.bb.if_then_else(test.materialize(self.bb), lambda: branch(then), lambda: branch(other))
         wrapped = node.wrap(var)
         return wrapped if isinstance(wrapped, tuple) else (wrapped,)
+
+    def run_loop(
+        self,
+        body: Callable[[Value, tuple[Value, ...]], tuple[Value, Sequence[Value], Sequence[Value]]],
+        init: Sequence[Value],
+        trips: Value | DimLike | None,
+        start: Value | None,
+        node: Node,
+    ) -> tuple[Value, ...]:
+        """A loop: see `BlockBuilder.loop`."""
+
+        def iteration(i: Var, carried: tuple[Var, ...]) -> tuple[Expr, list[Expr], list[Expr]]:
+            with self.inside():
+                goes_on, later, scans = body(Value.of(i), tuple(map(Value.of, carried)))
+                self.raise_problems()
+                tensors = [v.materialize(self.bb) for v in (goes_on, *later, *scans)]
+                return tensors[0], tensors[1 : 1 + len(later)], tensors[1 + len(later) :]
+
+        first = [v.materialize(self.bb) for v in init]
+        limit = trips.materialize(self.bb) if isinstance(trips, Value) else trips
+        var = self.bb.loop(iteration, first, limit, None if start is None else start.materialize(self.bb))
+        wrapped = node.wrap(var)
+        return wrapped if isinstance(wrapped, tuple) else (wrapped,)
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """A body: what it learns of values around it (an expression, sizes read) is not known after it."""
+        scopes, sizes = self.scopes, dict(self.sizes)
+        copies: dict[int, Value] = {}
+
+        def copy(v: Value | None) -> Value | None:
+            return None if v is None else copies.setdefault(id(v), replace(v))
+
+        self.scopes = [{name: copy(v) for name, v in scope.items()} for scope in scopes]
+        try:
+            yield
+        finally:
+            self.scopes, self.sizes = scopes, sizes
+
+    def raise_problems(self) -> None:
+        """Give up a body with problems: they are reported as those of the node that holds it."""
+        if self.problems:
+            found = report(self.problems, self.source.name)
+            self.problems = []
+            raise found
 
 
 def named(error: RelaxirError, proto: NodeProto) -> RelaxirError:
@@ -295,4 +357,6 @@ def report(problems: Sequence[RelaxirError], model: str) -> RelaxirError:
     notes = (*shown, f"... and {rest} more") if rest else shown
     if broken:
         return type(broken[0])(f"`{model}` has {len(problems)} problems, first: {broken[0].message}", notes=notes)
-    return UnsupportedError(f"`{model}` has {len(problems)} nodes that cannot be imported", code="import-unsupported", notes=notes)
+    return UnsupportedError(
+        f"`{model}` has {len(problems)} nodes that cannot be imported", code="import-unsupported", notes=notes
+    )

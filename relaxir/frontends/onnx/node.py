@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import numpy as np
@@ -37,11 +37,24 @@ class Host(Protocol):
     reader: TensorReader
     ranks: Mapping[str, int]
 
+    def short_dim(self, d: DimLike) -> DimLike:
+        """A symbol for a long dimension formula, the dimension itself if it is short."""
+
     def run_graph(self, graph: GraphProto, inputs: Sequence[Value]) -> list[Value]:
         """Import a subgraph in place."""
 
     def run_branches(self, cond: Value, then: GraphProto, other: GraphProto, node: Node) -> tuple[Value, ...]:
         """Import an If whose condition is known only at run time."""
+
+    def run_loop(
+        self,
+        body: Callable[[Value, tuple[Value, ...]], tuple[Value, Sequence[Value], Sequence[Value]]],
+        init: Sequence[Value],
+        trips: Value | DimLike | None,
+        start: Value | None,
+        node: Node,
+    ) -> tuple[Value, ...]:
+        """A loop: see `BlockBuilder.loop`."""
 
 
 class Node:
@@ -160,9 +173,7 @@ class Node:
             self.unsupported(f"{what} (input {index}) is known only at run time")
         return found
 
-    def dims(
-        self, index: int, low: int = -(2**31), names: str = "d", count: int | None = None
-    ) -> tuple[DimLike, ...]:
+    def dims(self, index: int, low: int = -(2**31), names: str = "d", count: int | None = None) -> tuple[DimLike, ...]:
         """A vector (or scalar) input as dimensions: shape arithmetic as it is, run-time data as fresh symbols.
 
         Args:
@@ -217,7 +228,8 @@ class Node:
 
     def declared_rank(self, output: int = 0) -> int | None:
         """Rank that the model states for an output, if it does."""
-        return self.host.ranks.get(self.proto.output[output])
+        names = self.proto.output
+        return self.host.ranks.get(names[output]) if output < len(names) else None
 
     @property
     def facts(self) -> Facts:
@@ -262,7 +274,7 @@ class Node:
         if folded is not None:
             return folded
         tensors = tuple(v.materialize(self.bb) for v in items)
-        var = self.bb.emit(make_call(op, tensors, attrs, self.span))
+        var = self.bb.emit(make_call(op, tensors, attrs, self.span), rename=self.host.short_dim)
         return self.wrap(var)
 
     def named_sizes(self, sizes: object) -> object:
