@@ -68,10 +68,9 @@ def scan(n: Node) -> Result:
     for k, flipped in enumerate(n.attr("scan_output_directions", (0,) * outputs)[:outputs]):
         rows[k] = n.emit("flip", rows[k], axes=(0,)) if flipped else rows[k]
     for k, axis in enumerate(n.attr("scan_output_axes", (0,) * outputs)[:outputs]):
-        rank = rows[k].type.rank
-        order = list(range(1, rank))
-        order.insert(n.axis(axis, rank), 0)
-        rows[k] = n.emit("permute_dims", rows[k], axes=tuple(order))
+        order = list(range(1, rows[k].type.rank))
+        order.insert(n.axis(axis, rows[k].type.rank), 0)
+        rows[k] = n.emit("permute_dims", rows[k], axes=tuple(order)) if order[0] else rows[k]
     return (*results[:states], *rows)
 
 
