@@ -32,6 +32,7 @@ from relaxir.ops.norm import NORM
 from relaxir.ops.patches import PATCHES
 from relaxir.ops.pooling import POOLING
 from relaxir.ops.rectifier import RECTIFIER
+from relaxir.ops.recurrent import RECURRENT
 from relaxir.ops.reduce import REDUCE
 from relaxir.ops.reduce_norm import REDUCE_NORM
 from relaxir.ops.regions import REGIONS
@@ -73,6 +74,7 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *PATCHES,
     *POOLING,
     *RECTIFIER,
+    *RECURRENT,
     *REDUCE,
     *REDUCE_NORM,
     *REGIONS,
