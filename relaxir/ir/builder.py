@@ -70,6 +70,7 @@ class BlockBuilder:
         self._scopes: list[Scope] = []
         self._names: set[str] = set()
         self._dims: dict[str, Dim] = {}
+        self._taken: set[str] = set()  # names of all symbols of the function, those of finished bodies too
         self._facts = Facts()
         self._strict = strict
 
@@ -100,7 +101,7 @@ class BlockBuilder:
         if self._scopes:
             raise VerifyError(f"function `{name}` starts inside another function", code="verify-scope")
         span = Span.caller()
-        self._names, self._dims = {p.name for p in params}, {}
+        self._names, self._dims, self._taken = {p.name for p in params}, {}, set()
         for p in params:
             self._declare(free_dims_of_type(p.type), span)
         if ret is not None and not free_dims_of_type(ret):
@@ -338,11 +339,11 @@ class BlockBuilder:
         ctx = self._ctx("loop", span)
         types = tuple(ctx.tensor([v.type], 0, f"carried value {n}") for n, v in enumerate(first))
         while True:
-            names = set(self._names)
+            names, symbols = set(self._names), set(self._taken)
             made = self._iteration(body, types, tuple(ctx.defined), ctx)
             if made[2] == types:
                 break
-            types, self._names = made[2], names
+            types, self._names, self._taken = made[2], names, symbols
         params, inner, _ = made
         node = Loop(limit, begin, first, params, tuple(ctx.defined), inner, inner.type, span)
         for problem in loop_problems(node, self._facts.with_dims(*node.dims)):
@@ -450,11 +451,12 @@ class BlockBuilder:
         return self.normalize(value)  # type: ignore[arg-type]  # anything else is turned into a constant or refused
 
     def _ctx(self, op: str, span: Span | None) -> InferCtx:
-        return InferCtx(op, self._facts, tuple(self._dims), span, self._strict)
+        return InferCtx(op, self._facts, (*self._dims, *self._taken), span, self._strict)
 
     def _adopt(self, ctx: InferCtx) -> None:
         for d in ctx.defined:
             self._dims[d.name] = d
+            self._taken.add(d.name)
         if ctx.defined:
             self._facts = self._facts.with_dims(*ctx.defined)
         if ctx.checks:  # what is checked at run time may be relied on afterwards
@@ -469,6 +471,7 @@ class BlockBuilder:
 
     def _declare(self, dims: Sequence[Dim], span: Span | None) -> None:
         for d in dims:
+            self._taken.add(d.name)
             known = self._dims.setdefault(d.name, d)
             if known != d:
                 raise InferError(f"two different symbols named `{d.name}` in one function", span=span)
