@@ -13,7 +13,21 @@ from dataclasses import dataclass
 
 from relaxir.passes.liveness import Lifetime
 from relaxir.support.dtypes import info
-from relaxir.sym import Dim, DimLike, Facts, Proof, add, ceildiv, evaluate, free_dims, max_, mul, product, to_text
+from relaxir.sym import (
+    Dim,
+    DimLike,
+    Facts,
+    Proof,
+    SymError,
+    add,
+    ceildiv,
+    evaluate,
+    free_dims,
+    max_,
+    mul,
+    product,
+    to_text,
+)
 
 ALIGNMENT = 64  # bytes: one cache line, and the widest vector
 
@@ -66,7 +80,10 @@ def place(lives: Sequence[Lifetime], sizes: Sequence[DimLike], facts: Facts) -> 
     if not lives:
         return Placement((), 0)
     dims = tuple(sorted({s for size in sizes for s in free_dims(size)}, key=lambda d: d.name))
-    worlds = representative_sizes(dims)
+    worlds = tuple(w for w in representative_sizes(dims) if _possible(sizes, w))
+    if not worlds:  # no guess satisfies what the sizes demand of each other: any order is right
+        at = [1] * len(lives)
+        return _symbolic(sizes, _below(lives, at, _best_fit(lives, at, range(len(lives)))), worlds, facts)
     best: tuple[float, list[list[int]]] | None = None
     for world in worlds:
         at = [evaluate(s, world) for s in sizes]
@@ -79,6 +96,14 @@ def place(lives: Sequence[Lifetime], sizes: Sequence[DimLike], facts: Facts) -> 
                 best = (score, below)
     assert best is not None
     return _symbolic(sizes, best[1], (*worlds, *sample_sizes(dims)), facts)
+
+
+def _possible(sizes: Sequence[DimLike], world: Mapping[str, int]) -> bool:
+    """Whether the sizes have values for these symbols: extents that broadcast may not be any numbers."""
+    try:
+        return all(evaluate(s, world) >= 0 for s in sizes)
+    except SymError:
+        return False
 
 
 def _orders(lives: Sequence[Lifetime], at: Sequence[int]) -> tuple[list[int], ...]:
