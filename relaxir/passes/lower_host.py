@@ -31,6 +31,7 @@ from relaxir.ir.expr import (
     FuncCall,
     Function,
     If,
+    Loop,
     MatchCast,
     OpCall,
     ShapeExpr,
@@ -39,12 +40,14 @@ from relaxir.ir.expr import (
     Var,
 )
 from relaxir.ir.module import AnyFunc, IRModule
+from relaxir.ir.rewrite import function_dims
 from relaxir.ir.types import ShapeType, TensorType, TupleType, Type, type_dims
 from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.passes.entry import EntryBinder, condition
+from relaxir.passes.lower_loop import LoopLowering
 from relaxir.support.errors import UnsupportedError
 from relaxir.support.spans import Span
-from relaxir.sym import Dim, DimLike, free_dims, substitute
+from relaxir.sym import Dim, DimLike, free_dims, fresh, substitute
 from relaxir.tir import (
     Alias,
     AllocFrame,
@@ -119,6 +122,8 @@ class _Lowering:
         self.names: set[str] = set()
         self.entry: set[Dim] = set()  # symbols known before the first statement of the body
         self.depth = 0  # branches around the statement being lowered
+        self.symbols = {d.name for d in function_dims(func)}
+        self.rooms = 0
         self.claims: dict[Var, tuple[tuple[int, TensorType] | None, ...]] = {}
 
     # ---- the whole function ----------------------------------------------------------------------------------------
@@ -259,6 +264,8 @@ class _Lowering:
             yield from self.call(b, value, outputs)
         elif isinstance(value, If):
             yield from self.branch(b, value)
+        elif isinstance(value, Loop):
+            yield from LoopLowering(self, b, value).lower()
         elif isinstance(value, ShapeExpr):
             self.buffers[b.var] = ()
         else:
@@ -396,6 +403,17 @@ class _Lowering:
         stmts.append(AllocFrame(buffer))
         stmts.extend(_store(buffer, i, d) for i, d in enumerate(expr.dims))
         return buffer
+
+    def new_room(self) -> int:
+        """A room of a new number."""
+        self.rooms += 1
+        return self.rooms - 1
+
+    def new_dim(self, name: str) -> Dim:
+        """A symbol of a new name."""
+        symbol = fresh(name, self.symbols)
+        self.symbols.add(symbol.name)
+        return symbol
 
     def buffer(self, name: str, t: TensorType, scope: Scope = Scope.GLOBAL) -> Buffer:
         """A buffer with a name unique in the program."""

@@ -40,7 +40,10 @@ from relaxir.tir.host import (
     ConstantData,
     Copy,
     Extent,
+    Grow,
+    InRoom,
     OpenFrame,
+    SwapRooms,
 )
 from relaxir.tir.stmt import (
     Alloc,
@@ -88,7 +91,9 @@ __all__ = (
     "Extent",
     "For",
     "ForKind",
+    "Grow",
     "If",
+    "InRoom",
     "Intrinsic",
     "Let",
     "Load",
@@ -102,6 +107,7 @@ __all__ = (
     "Size",
     "Stmt",
     "Store",
+    "SwapRooms",
     "Switch",
     "Var",
     "While",
