@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from functools import partial
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -28,8 +29,6 @@ from relaxir.tir import (
     cast,
     const,
     eq,
-    maximum,
-    minimum,
     select,
 )
 
@@ -55,9 +54,6 @@ class QuantizeAttrs(ScaleAttrs):
 
     dtype: str = ""
     """Type of the result; empty: the zero point's, or uint8 if there is none."""
-
-
-A = TypeVar("A", bound=ScaleAttrs)
 
 
 def check_scale(ctx: InferCtx, x: TensorType, scale: TensorType, name: str, attrs: ScaleAttrs) -> None:
@@ -110,16 +106,17 @@ def spread(scale: Array, shape: Sequence[int], attrs: ScaleAttrs) -> Array:
 
 
 def saturate(x: Expr, dtype: str) -> Expr:
-    """A float rounded to the nearest value of an integer type, ties to even; NaN gives 0."""
-    limits = np.iinfo(info(dtype).numpy)
-    inside = minimum(maximum(x, float(limits.min)), float(limits.max))
-    return cast(cast(inside, "int32"), dtype)
+    """A whole float as a narrower integer; NaN gives the lowest: each comparison is one instruction."""
+    limits = np.iinfo(info(dtype).numpy.name)
+    low, high = const(float(limits.min), "float32"), const(float(limits.max), "float32")
+    above = select(x > low, x, low)
+    return cast(cast(select(above < high, above, high), "int32"), dtype)
 
 
 def saturated(x: Array, dtype: str) -> Array:
     """Array counterpart of `saturate`; ``x`` is whole already."""
     limits = np.iinfo(dtype)
-    return np.asarray(np.nan_to_num(np.clip(x, limits.min, limits.max), nan=0.0)).astype(dtype)
+    return np.asarray(np.nan_to_num(np.clip(x, limits.min, limits.max), nan=limits.min)).astype(dtype)
 
 
 class Quantizing(Op[QuantizeAttrs]):
@@ -127,7 +124,7 @@ class Quantizing(Op[QuantizeAttrs]):
 
     Attrs = QuantizeAttrs
     kind = OpKind.BROADCAST
-    sources: tuple[str, ...] = ()
+    sources: ClassVar[tuple[str, ...]] = ()
 
     def infer(self, args: tuple[Type, ...], attrs: QuantizeAttrs, ctx: InferCtx) -> Type:
         """Shape of x."""
@@ -185,21 +182,20 @@ class Quantizing(Op[QuantizeAttrs]):
 def quantising_examples(source: str) -> tuple[Example, ...]:
     """Examples of every way to share a scale."""
     half = 0.5 if source == "f32" else 0.25
-    at = {"low": -90.0, "high": 90.0}
+    wide = partial(Example, low=-90.0, high=90.0)
     first = (SPREAD[0], half) if source == "f32" else ((1, 3, 5, 7, -1, -3, 4000, -4000), half)
     return (
         Example((f"{source}[8]", "f32[]", "i8[]"), "i8[8]", values=(*first, 0)),
         Example((f"{source}[8]", "f32[]", "u8[]"), "u8[8]", values=(*first, 128)),
         Example((f"{source}[8]", "f32[1]"), "u8[8]", values=(first[0], (half,))),
-        Example((f"{source}[n, 3, m]", "f32[3]", "i8[3]"), "i8[n, 3, m]", values=(None, (0.5, 1.5, 7.0), (1, -5, 0)), **at),  # type: ignore[arg-type]
-        Example((f"{source}[2, n]", "f32[2]", "u16[]"), "u16[2, n]", QuantizeAttrs(0), values=(None, (0.5, 0.25), 300), **at),  # type: ignore[arg-type]
-        Example((f"{source}[n, 3]", "f32[]"), "i16[n, 3]", QuantizeAttrs(dtype="int16"), values=(None, 0.01), **at),  # type: ignore[arg-type]
-        Example(
+        wide((f"{source}[n, 3, m]", "f32[3]", "i8[3]"), "i8[n, 3, m]", values=(None, (0.5, 1.5, 7.0), (1, -5, 0))),
+        wide((f"{source}[2, n]", "f32[2]", "u16[]"), "u16[2, n]", QuantizeAttrs(0), values=(None, (0.5, 0.25), 300)),
+        wide((f"{source}[n, 3]", "f32[]"), "i16[n, 3]", QuantizeAttrs(dtype="int16"), values=(None, 0.01)),
+        wide(
             (f"{source}[2, 5]", "f32[2, 3]", "i8[2, 3]"),
             "i8[2, 5]",
             QuantizeAttrs(1, 2),
             values=(None, ((0.5, 1.0, 2.0), (4.0, 1.0, 0.25)), ((0, 1, 2), (3, -4, -5))),
-            **at,  # type: ignore[arg-type]
         ),
     )
 
@@ -208,7 +204,7 @@ class QuantizeLinear(Quantizing):
     """``saturate(round(x / scale) + zero_point)``, ties to even, in float32.
 
     The zero point (default 0) has the scale's shape and the result's type. One scale for all, one per position of an
-    axis, or one per block of neighbours. NaN gives 0. TVM: relax.quantize, ONNX: QuantizeLinear.
+    axis, or one per block of neighbours. NaN gives the lowest integer. TVM: relax.quantize, ONNX: QuantizeLinear.
     """
 
     name = "quantize_linear"
@@ -286,7 +282,9 @@ class DequantizeLinear(Op[ScaleAttrs]):
     )
     examples = (
         Example(("u8[n, 3]", "f32[]", "u8[]"), "f32[n, 3]", values=(None, 0.25, 128), low=0, high=255),
-        Example(("i8[n, 3, m]", "f32[3]", "i8[3]"), "f32[n, 3, m]", values=(None, None, (1, -128, 127)), low=-128, high=127),
+        Example(
+            ("i8[n, 3, m]", "f32[3]", "i8[3]"), "f32[n, 3, m]", values=(None, None, (1, -128, 127)), low=-128, high=127
+        ),
         Example(("i8[2, n]", "f16[2]"), "f16[2, n]", ScaleAttrs(0), low=-8, high=8),
         Example(("u16[n]", "bf16[1]", "u16[1]"), "bf16[n]", values=(None, None, (300,)), low=290, high=310),
         Example(("i32[n]", "f32[]"), "f32[n]", low=-9999, high=9999),

@@ -27,7 +27,9 @@ from relaxir.ir.op import Op
 from relaxir.ir.rewrite import Rewriter, function_dims, map_functions
 from relaxir.ir.types import TensorType
 from relaxir.ops import TABLE
+from relaxir.ops.dynamic import tensor_type
 from relaxir.ops.namespace import make_call
+from relaxir.ops.quantize import ScaleAttrs
 from relaxir.passes.base import Pass, PassContext
 from relaxir.passes.canonicalize import axes_of
 from relaxir.passes.decompose import names_of
@@ -87,15 +89,15 @@ class _Folder(Rewriter):
         if call.op.name == "permute_dims":
             inner = self.quantised(call.args[0])
             return None if inner is None else self.transposed(inner, call)
-        if call.op.name != "dequantize_linear" or getattr(call.attrs, "block_size", 0):
+        if not isinstance(call.attrs, ScaleAttrs) or call.op.name != "dequantize_linear" or call.attrs.block_size:
             return None
         data, scale = call.args[:2]
         zero = call.args[2] if len(call.args) > 2 else None
-        types = data.type, scale.type
-        if not all(isinstance(t, TensorType) for t in types) or types[0].dtype not in BYTES:  # type: ignore[union-attr]
+        types = tensor_type(data), tensor_type(scale)
+        if types[0].dtype not in BYTES:
             return None
-        single = types[1].rank == 0 or types[1].shape == (1,)  # type: ignore[union-attr]
-        axis = None if single else int(getattr(call.attrs, "axis", 1)) % types[0].rank  # type: ignore[union-attr]
+        single = types[1].rank == 0 or types[1].shape == (1,)
+        axis = None if single else call.attrs.axis % types[0].rank
         if isinstance(zero, Constant) and not zero.data.any():
             zero = None
         return _Quantised(data, scale, zero, axis)
@@ -113,7 +115,7 @@ def transpose_constant(value: Constant, axes: tuple[int, ...]) -> Constant:
     """A constant with its axes permuted."""
     data = value.data.transpose(axes).copy()
     data.setflags(write=False)
-    return Constant(data, TensorType(data.shape, value.type.dtype))  # type: ignore[union-attr]  # constants are tensors
+    return Constant(data, TensorType(data.shape, tensor_type(value).dtype))
 
 
 def call_of(name: str, *args: Expr, **attrs: Any) -> PendingCall:
@@ -124,7 +126,7 @@ def call_of(name: str, *args: Expr, **attrs: Any) -> PendingCall:
 
 def product(bb: BlockBuilder, a: _Quantised, b: _Quantised) -> Var | None:
     """``a @ b`` by integers, or None where a scale varies along the summed axis."""
-    ranks = [x.data.type.rank for x in (a, b)]  # type: ignore[union-attr]  # tensors
+    ranks = [tensor_type(x.data).rank for x in (a, b)]
     if min(ranks) < 2 or a.axis not in (None, ranks[0] - 2) or b.axis not in (None, ranks[1] - 1):
         return None
     args = [a.data, b.data]
@@ -142,7 +144,7 @@ def product(bb: BlockBuilder, a: _Quantised, b: _Quantised) -> Var | None:
 
 def zero_like(data: Expr) -> PendingCall:
     """A zero point of 0 of the operand's type."""
-    return call_of("zeros", shape=(), dtype=data.type.dtype)  # type: ignore[union-attr]  # a tensor
+    return call_of("zeros", shape=(), dtype=tensor_type(data).dtype)
 
 
 @dataclass(frozen=True)

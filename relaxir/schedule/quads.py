@@ -157,5 +157,3 @@ def _tail(quads: Quads, packed: int) -> Tail | None:
         return Tail(t, scalar, cast(substitute_vars(quads.signed, {k: at}), "int32"))
     shifted = binary(BinOp.SHR, _packed_word(quads.signed, k, whole), cast(t.var * 8, "int32"))
     return Tail(t, scalar, shifted)
-
-

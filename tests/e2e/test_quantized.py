@@ -10,6 +10,7 @@ from relaxir.ir import BlockBuilder, IRModule, TensorType, Var
 from relaxir.sym import DimLike, dim
 
 RNG = np.random.default_rng(3)
+ZERO = np.array(0)
 TARGETS = ("native", "x86-64-v3", "x86-64")
 
 
@@ -19,7 +20,9 @@ def draw(dtype: str, *shape: int) -> np.ndarray:
     return RNG.integers(limits.min, limits.max, shape, dtype, endpoint=True)
 
 
-def product(a: tuple[DimLike, ...], b: np.ndarray | tuple[DimLike, ...], types: tuple[str, str], *zeros: object) -> IRModule:
+def product(
+    a: tuple[DimLike, ...], b: np.ndarray | tuple[DimLike, ...], types: tuple[str, str], *zeros: object
+) -> IRModule:
     """``matmul_integer`` of an operand and a weight, or of two operands."""
     bb = BlockBuilder()
     params = [Var("a", TensorType(a, types[0]))]
@@ -33,10 +36,9 @@ def product(a: tuple[DimLike, ...], b: np.ndarray | tuple[DimLike, ...], types: 
     return bb.get()
 
 
-def want(a: np.ndarray, b: np.ndarray, za: object = 0, zb: object = 0) -> np.ndarray:
+def want(a: np.ndarray, b: np.ndarray, za: np.ndarray = ZERO, zb: np.ndarray = ZERO) -> np.ndarray:
     """The product in int64."""
-    wide = np.matmul(a.astype(np.int64) - np.int64(za), b.astype(np.int64) - np.asarray(zb, np.int64))
-    return wide.astype(np.int32)
+    return np.asarray(np.matmul(a.astype(np.int64) - za, b.astype(np.int64) - zb)).astype(np.int32)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -1,8 +1,8 @@
 """Dot products of four bytes: the instruction for them where the target has one, exact arithmetic elsewhere.
 
-``vpdpbusd`` multiplies unsigned by signed bytes and adds four products to an int32, as wide as the registers. Without it
-x86 has ``pmaddubsw``, which saturates sums of two products at 16 bits and is useless for exact results; ``pmaddwd`` on
-the even and the odd bytes, widened to 16 bits, is exact: ``2 * 255 * 128`` fits by far.
+``vpdpbusd`` multiplies unsigned by signed bytes and adds four products to an int32, as wide as the registers. Without
+it x86 has ``pmaddubsw``, which saturates sums of two products at 16 bits and is useless for exact results; ``pmaddwd``
+on the even and the odd bytes, widened to 16 bits, is exact.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def front_of(n: Node, x: Value, count: int) -> Value:
 
 
 def matmul_nbits(n: Node) -> Result:
-    """com.microsoft MatMulNBits: the weight in blocks of 4 or 8 bits, (N, blocks, bytes); dequantised, then a product."""
+    """com.microsoft MatMulNBits: a weight of 4 or 8 bits, (N, blocks, bytes), dequantised, then a product."""
     bits, block = n.attr("bits", 4), n.attr("block_size", 32)
     depth, width = n.attr("K", 0), n.attr("N", 0)
     if bits not in (4, 8) or n.optional(4) is not None:
