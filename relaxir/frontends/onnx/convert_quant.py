@@ -144,7 +144,7 @@ def unpacked(n: Node, x: Value, bits: int) -> Value:
 
 def front_of(n: Node, x: Value, count: int) -> Value:
     """The first elements of the last axis."""
-    return n.emit("strided_slice", x, begin=(*(0,) * (x.type.rank - 1), 0), size=(*x.type.shape[:-1], count))
+    return n.emit("strided_slice", x, axes=(x.type.rank - 1,), begin=(0,), size=(count,))
 
 
 def matmul_nbits(n: Node) -> Result:
