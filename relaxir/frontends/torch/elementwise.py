@@ -327,6 +327,8 @@ ELEMENTWISE: Final[Mapping[str, Converter]] = MappingProxyType(
         "clamp_min": clamp,
         "clip": clamp,
         "copy": copied,
+        "fill": lambda n: n.full(n.shape, n.get("value"), n.value().type.dtype),
+        "zero": lambda n: n.full(n.shape, 0, n.value().type.dtype),
         "deg2rad": times("negative", -pi / 180),
         "div": divide,
         "divide": divide,

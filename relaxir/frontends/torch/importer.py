@@ -11,6 +11,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
+from relaxir.frontends.torch.functional import prepared, written, writes
 from relaxir.frontends.torch.node import FARTHEST, Arg, Node, describe, place_of, target_name
 from relaxir.frontends.torch.report import report
 from relaxir.frontends.torch.symbols import Symbols
@@ -29,7 +30,7 @@ class Importer:
     """Imports one program."""
 
     def __init__(self, program: ExportedProgram) -> None:
-        self.program = functional(program)
+        self.program = prepared(program)
         self.bb = BlockBuilder()
         self.symbols = Symbols(self.program.range_constraints)
         self.problems: list[RelaxirError] = []
@@ -178,7 +179,14 @@ class Importer:
         except KeyError:
             return  # an argument failed: one report is enough
         try:
-            self.env[fx] = converter(Node(fx, args, self))
+            node = Node(fx, args, self)
+            result = converter(node)
+            if not writes(fx.target):
+                self.env[fx] = result
+                return
+            target = node.value(next(iter(args)))
+            new = node.broadcast(node.cast(result, target.type.dtype), target.type.shape)
+            self.env.update(dict.fromkeys(written(fx), new))
         except (InferError, UnsupportedError, LoadError) as error:
             self.problems.append(named(error, fx))
         except (SymError, OverflowError) as error:
@@ -233,27 +241,6 @@ class Importer:
         var = self.bb.if_then_else(test.materialize(self.bb), lambda: branch(then), lambda: branch(other))
         found = Node(next(iter(then.graph.nodes)), {}, self).wrap(var)
         return found if isinstance(found, tuple) else (found,)
-
-
-def functional(program: ExportedProgram) -> ExportedProgram:
-    """The program without operators that write into their arguments; composite operators stay whole.
-
-    Raises:
-        UnsupportedError: torch cannot rewrite it.
-    """
-    if not any(writes(n.target) for m in program.graph_module.modules() if isinstance(m, GraphModule) for n in m.graph.nodes):
-        return program
-    try:
-        return program.run_decompositions({})
-    except (RuntimeError, ValueError, AssertionError) as error:
-        message = f"torch cannot express the program without operators that write in place: {error}"
-        raise UnsupportedError(message, code="import-unsupported") from error
-
-
-def writes(target: object) -> bool:
-    """Whether an operator changes an argument (`detach_` only forgets history)."""
-    is_op = isinstance(target, torch._ops.OpOverload)
-    return is_op and target._schema.is_mutable and target is not torch.ops.aten.detach_.default  # type: ignore[union-attr]
 
 
 def attribute(module: GraphModule, path: str) -> Any:

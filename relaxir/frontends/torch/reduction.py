@@ -8,6 +8,7 @@ from typing import Final
 
 from relaxir.frontends.torch.node import Converter, Node
 from relaxir.frontends.values import Value
+from relaxir.sym import max_, sub
 
 INFINITY: Final = float("inf")
 
@@ -204,6 +205,19 @@ def bucketize(n: Node) -> Value:
     return n.cast(found, n.out_dtype)
 
 
+def diff(n: Node) -> Value:
+    """Differences of neighbours along an axis, repeatedly."""
+    axis = n.axis(default=-1)
+    parts = [p for p in (n.optional("prepend"), n.value(), n.optional("append")) if p is not None]
+    x = n.emit("concat", *parts, axis=axis) if len(parts) > 1 else parts[0]
+    for _ in range(n.integer("n", 1)):
+        less = max_(0, sub(x.type.shape[axis], 1))
+        begin = sub(x.type.shape[axis], less)
+        low, high = (n.emit("strided_slice", x, axes=(axis,), begin=(b,), size=(less,)) for b in (0, begin))
+        x = n.emit("logical_xor" if x.type.dtype == "bool" else "subtract", high, low)
+    return x
+
+
 REDUCTION: Final[Mapping[str, Converter]] = MappingProxyType(
     {
         "_log_softmax": softmax("log_softmax"),
@@ -221,6 +235,7 @@ REDUCTION: Final[Mapping[str, Converter]] = MappingProxyType(
         "count_nonzero": count_nonzero,
         "cumprod": scan("cumprod"),
         "cumsum": scan("cumsum"),
+        "diff": diff,
         "linalg_vector_norm": vector_norm,
         "linspace": linspace,
         "log_softmax": softmax("log_softmax"),

@@ -27,7 +27,8 @@ OTHER: Final[Mapping[str, Converter]] = MappingProxyType({**FUNCTION, **CONTROL}
 
 
 def converter_of(target: object) -> Converter | None:
-    """The converter of a node's target, if there is one."""
+    """The converter of a node's target, if there is one; that of ``add`` also serves ``add_``."""
     if isinstance(target, torch._ops.OpOverload):
-        return ATEN.get(target._schema.name.removeprefix("aten::"))
+        name = target._schema.name.removeprefix("aten::")
+        return ATEN.get(name.removesuffix("_") if target._schema.is_mutable and name not in ATEN else name)
     return OTHER.get(target_name(target))
