@@ -291,9 +291,7 @@ def classify(name: str) -> Converter:
     return convert
 
 
-FLOAT_UNARY: Final = (
-    "acos acosh asin asinh atan atanh cos cosh erf exp expm1 log log1p log2 reciprocal rsqrt sigmoid sin sinh sqrt tan tanh"
-)
+FLOAT_UNARY: Final = "acos acosh asin asinh atan atanh cos cosh erf exp expm1 log log1p log2 reciprocal rsqrt sigmoid sin sinh sqrt tan tanh"
 BINARY: Final[Mapping[str, str]] = MappingProxyType(
     {
         "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor", "__and__": "bitwise_and",

@@ -135,7 +135,9 @@ class Importer:
         """For each output the buffer or input whose new value it is, or nothing."""
         changing = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION)
         specs = self.program.graph_signature.output_specs
-        found = [s.target or "" if s.kind in changing else "" for s, keep in zip(specs, self.kept(), strict=True) if keep]
+        found = [
+            s.target or "" if s.kind in changing else "" for s, keep in zip(specs, self.kept(), strict=True) if keep
+        ]
         return tuple(found) if any(found) else ()
 
     def output(self, result: Arg) -> Expr:
@@ -171,7 +173,9 @@ class Importer:
         converter = converter_of(fx.target)
         if converter is None:
             where = place_of(fx)
-            error = UnsupportedError(f"{target_name(fx.target)} is not supported", code="import-unsupported", span=where)
+            error = UnsupportedError(
+                f"{target_name(fx.target)} is not supported", code="import-unsupported", span=where
+            )
             self.problems.append(error)
             return
         try:
@@ -226,7 +230,9 @@ class Importer:
         self.env.update(zip(formals, inputs, strict=True))
         return self.body(graph)
 
-    def run_branches(self, test: Value, then: GraphModule, other: GraphModule, inputs: Sequence[Arg]) -> tuple[Arg, ...]:
+    def run_branches(
+        self, test: Value, then: GraphModule, other: GraphModule, inputs: Sequence[Arg]
+    ) -> tuple[Arg, ...]:
         """Import two subgraphs as branches of an If; their results."""
         for given in inputs:
             if isinstance(given, Value):

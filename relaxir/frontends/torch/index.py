@@ -33,7 +33,9 @@ def gather(n: Node) -> Value:
     return n.emit("gather_elements", x, index, axis=n.axis())
 
 
-REDUCTIONS: Final = MappingProxyType({"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add": "add", "multiply": "mul"})
+REDUCTIONS: Final = MappingProxyType(
+    {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add": "add", "multiply": "mul"}
+)
 """Names of scatter reductions."""
 
 

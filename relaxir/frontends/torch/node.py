@@ -48,7 +48,9 @@ class Host(Protocol):
     def run_graph(self, graph: GraphModule, inputs: Sequence[Arg]) -> tuple[Arg, ...]:
         """Import a subgraph in place; its results."""
 
-    def run_branches(self, test: Value, then: GraphModule, other: GraphModule, inputs: Sequence[Arg]) -> tuple[Arg, ...]:
+    def run_branches(
+        self, test: Value, then: GraphModule, other: GraphModule, inputs: Sequence[Arg]
+    ) -> tuple[Arg, ...]:
         """Import two subgraphs as branches of an If."""
 
 

@@ -47,7 +47,9 @@ def squeeze(n: Node) -> Value:
     wanted = range(len(shape)) if not n.has("dim") else {a % max(len(shape), 1) for a in n.ints("dim")}
     source = n.fx.args[0]
     known = source.meta["val"].shape if hasattr(source, "meta") and "val" in source.meta else shape
-    axes = tuple(a for a in wanted if a < len(shape) and (shape[a] == 1 or (isinstance(known[a], int) and known[a] == 1)))
+    axes = tuple(
+        a for a in wanted if a < len(shape) and (shape[a] == 1 or (isinstance(known[a], int) and known[a] == 1))
+    )
     return n.emit("squeeze", n.value(), axes=axes) if axes else n.value()
 
 
@@ -287,7 +289,9 @@ def pad_with(n: Node, mode: str, fill: Arg) -> Value:
     return n.emit("pad", x, *value, pads=pads, mode=mode)
 
 
-PAD_MODES: Final = MappingProxyType({"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"})
+PAD_MODES: Final = MappingProxyType(
+    {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+)
 
 
 def pad(n: Node) -> Value:
@@ -346,7 +350,13 @@ def select_scatter(n: Node) -> Value:
     src = n.emit("expand_dims", n.cast(n.value("src"), x.type.dtype), axes=(axis,))
     if isinstance(index, int) and index < 0:
         index = add(x.type.shape[axis], index)
-    return replaced(n, x, axis, n.emit("dims_to_tensor", dims=(index,)), n.broadcast(src, (*x.type.shape[:axis], 1, *x.type.shape[axis + 1 :])))
+    return replaced(
+        n,
+        x,
+        axis,
+        n.emit("dims_to_tensor", dims=(index,)),
+        n.broadcast(src, (*x.type.shape[:axis], 1, *x.type.shape[axis + 1 :])),
+    )
 
 
 # ---- creation ------------------------------------------------------------------------------------------------------

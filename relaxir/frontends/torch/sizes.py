@@ -104,7 +104,11 @@ def negation(n: Node) -> Arg:
         return not x
     if not isinstance(x, Relation):
         n.unsupported("the negation of a value of this kind")
-    opposite = {"==": differ(x.left, x.right), "<=": Relation("<", x.right, x.left), "<": Relation("<=", x.right, x.left)}
+    opposite = {
+        "==": differ(x.left, x.right),
+        "<=": Relation("<", x.right, x.left),
+        "<": Relation("<=", x.right, x.left),
+    }
     return opposite[x.op]
 
 
