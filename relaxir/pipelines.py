@@ -15,10 +15,12 @@ from relaxir.passes import (
     FoldConstant,
     FuseOps,
     FuseTIR,
+    HoistReshape,
     InsertChecks,
     LegalizeOps,
     LiftTransformParams,
     LowerHost,
+    MatchAttention,
     Pipeline,
     PlanMemory,
     Schedule,
@@ -34,6 +36,9 @@ GRAPH: Final = (
     CommonSubexpressions(),
     InsertChecks(),  # what inference left open becomes a run-time check
     SimplifyDims(),  # what is checked at entry shortens the shapes
+    HoistReshape(),  # views meet views, transpositions meet transpositions
+    Canonicalize(),
+    MatchAttention(),  # products around a softmax become one operator
     DeadCode(),
 )
 """Operators to fewer operators."""

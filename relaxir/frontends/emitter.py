@@ -37,6 +37,10 @@ class Emitter:
         """Raise an error about something that is not implemented."""
         raise NotImplementedError
 
+    def short_dim(self, d: DimLike) -> DimLike:
+        """What stands for a dimension in the types of results: importers give long formulas a symbol."""
+        return d
+
     @property
     def facts(self) -> Facts:
         """What is known about the symbols so far."""
@@ -85,7 +89,7 @@ class Emitter:
         if folded is not None:
             return folded
         tensors = tuple(v.materialize(self.bb) for v in items)
-        var = self.bb.emit(make_call(op, tensors, attrs, self.span))
+        var = self.bb.emit(make_call(op, tensors, attrs, self.span), rename=self.short_dim)
         return self.wrap(var)
 
     def named_sizes(self, sizes: object) -> object:

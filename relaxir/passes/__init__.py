@@ -15,10 +15,12 @@ from relaxir.passes.dispatch_library import DispatchLibrary
 from relaxir.passes.fold_constant import FoldConstant
 from relaxir.passes.fuse_ops import FuseOps
 from relaxir.passes.fuse_tir import FuseTIR
+from relaxir.passes.hoist_reshape import HoistReshape
 from relaxir.passes.insert_checks import InsertChecks
 from relaxir.passes.legalize_ops import LegalizeOps
 from relaxir.passes.lift_transform_params import LiftTransformParams
 from relaxir.passes.lower_host import LowerHost
+from relaxir.passes.match_attention import MatchAttention
 from relaxir.passes.plan_memory import PlanMemory
 from relaxir.passes.schedule import Schedule
 from relaxir.passes.simplify_dims import SimplifyDims
@@ -31,6 +33,8 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     DeadCode,
     InsertChecks,
     SimplifyDims,
+    HoistReshape,
+    MatchAttention,
     DispatchLibrary,
     LegalizeOps,
     ClassifyPatterns,
@@ -55,12 +59,14 @@ __all__ = (
     "FoldConstant",
     "FuseOps",
     "FuseTIR",
+    "HoistReshape",
     "InsertChecks",
     "Instrument",
     "LegalizeOps",
     "Level",
     "LiftTransformParams",
     "LowerHost",
+    "MatchAttention",
     "Pass",
     "PassContext",
     "Pipeline",

@@ -1,7 +1,8 @@
 """Axes that are known only at run time: they become flags, and the flags choose extents by arithmetic.
 
-An operator over a run-time set of axes is the same operator over fixed axes of a reshaped tensor. For a reduction each axis
-``d`` is seen as ``(d, 1)`` where it stays and ``(1, d)`` where it goes, and the second of each pair is reduced.
+An operator over a run-time set of axes is the same operator over fixed axes of a reshaped tensor. For a reduction
+each axis ``d`` is seen as ``(d, 1)`` where it stays and ``(1, d)`` where it goes, and the second of each pair is
+reduced.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def spread(n: Node, defaults: Value, values: Value, axes: Value | None) -> Value
 
     Without axes the values are for the first ones. An axis that does not exist fails the call.
     """
-    wide = [v if v.type.dtype == "int64" else n.emit("astype", v, dtype="int64") for v in (values, axes) if v is not None]
+    wide = [
+        v if v.type.dtype == "int64" else n.emit("astype", v, dtype="int64") for v in (values, axes) if v is not None
+    ]
     if axes is None:
         wide.append(n.emit("arange", start=0, stop=values.type.shape[0], dtype="int64"))
     data, places = wide

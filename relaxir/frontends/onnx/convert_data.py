@@ -62,9 +62,7 @@ def positions(n: Node, depth: int | None) -> Value:
 def one_hot(n: Node) -> Result:
     """Off and on values at indices; a depth of floats is truncated."""
     indices, depth = n.input(0), n.input(1)
-    if not info(indices.type.dtype).is_integer:
-        indices = n.emit("astype", indices, dtype="int64")
-    elif indices.type.dtype not in ("int32", "int64"):
+    if not info(indices.type.dtype).is_integer or indices.type.dtype not in ("int32", "int64"):
         indices = n.emit("astype", indices, dtype="int64")
     if not info(depth.type.dtype).is_integer:
         n.inputs[1] = n.emit("astype", depth, dtype="int64")
@@ -115,7 +113,9 @@ def non_max_suppression(n: Node) -> Result:
     """Boxes that no better box covers; left-out inputs mean 0."""
     most = n.dims(2, low=FARTHEST, names="boxes", count=1)[0] if n.given(2) else 0
     boxes = n.input(0)
-    limits = [n.scalar_input(i) if n.given(i) else n.scalar(value, boxes.type.dtype) for i, value in ((3, 0.0), (4, LOWEST))]
+    limits = [
+        n.scalar_input(i) if n.given(i) else n.scalar(value, boxes.type.dtype) for i, value in ((3, 0.0), (4, LOWEST))
+    ]
     attrs = {"max_boxes": max_(0, most), "center": bool(n.attr("center_point_box", 0))}
     return n.emit("non_max_suppression", boxes, n.input(1), *limits, **attrs)
 

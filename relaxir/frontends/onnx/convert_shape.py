@@ -13,9 +13,10 @@ from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.node import FARTHEST, Node, Result
 from relaxir.frontends.onnx.tensors import element_type
 from relaxir.frontends.onnx.values import Value
-from relaxir.ops.indexing import expand_target, pad_pairs, reshape_target, slice_range
+from relaxir.ops.indexing import pad_pairs, reshape_target, slice_range
 from relaxir.support.dtypes import info
 from relaxir.sym import DimLike, ceildiv, is_const, max_, min_, mul, product, sub
+
 
 def constant(n: Node) -> Result:
     """A value in an attribute."""
@@ -30,7 +31,7 @@ def constant(n: Node) -> Result:
         return n.literal(np.array(n.attr("value_int", 0)), "int64")
     if n.has("value_ints"):
         return n.literal(np.array(n.attr("value_ints", ()), np.int64), "int64")
-    n.unsupported("a constant of strings or a sparse constant")
+    return n.unsupported("a constant of strings or a sparse constant")
 
 
 def shape(n: Node) -> Result:
@@ -124,8 +125,11 @@ def transpose(n: Node) -> Result:
 def expand(n: Node) -> Result:
     """Both sides broadcast."""
     x = n.input(0)
-    target = expand_target(x.type.shape, n.dims(1, low=0, names="e", count=expanded_rank(n)), n.facts)
-    return n.emit("broadcast_to", x, shape=target)
+    target = n.dims(1, low=0, names="e", count=expanded_rank(n))
+    ctx = n.ctx()
+    shape = ctx.broadcast((x.type.shape, target))
+    n.bb.require(ctx)
+    return n.emit("broadcast_to", x, shape=shape)
 
 
 def expanded_rank(n: Node) -> int | None:
@@ -151,9 +155,7 @@ def split(n: Node) -> Result:
     if sizes is None:
         count = n.attr("num_outputs", len(n.proto.output))
         part = ceildiv(x.type.shape[axis], count)
-        sizes = tuple(
-            min_(part, max_(0, sub(x.type.shape[axis], mul(part, i)))) if i else part for i in range(count)
-        )
+        sizes = tuple(min_(part, max_(0, sub(x.type.shape[axis], mul(part, i)))) if i else part for i in range(count))
     if len(sizes) == 1:
         return (x,)
     return n.emit_tuple("split", x, sizes=sizes, axis=axis)
@@ -242,9 +244,7 @@ def input_pads(n: Node, rank: int) -> tuple[tuple[DimLike, DimLike], ...]:
         axes = tuple(n.axis(int(a), rank) for a in known.reshape(-1))
         return pad_pairs(n.dims(1, FARTHEST, "p", 2 * len(axes)), rank, axes)
     count = n.type(3).shape[0]
-    parts = (
-        n.emit("strided_slice", n.input(1), axes=(0,), begin=(begin,), size=(count,)) for begin in (0, count)
-    )
+    parts = (n.emit("strided_slice", n.input(1), axes=(0,), begin=(begin,), size=(count,)) for begin in (0, count))
     zeros = n.literal(np.zeros(rank), "int64")
     before, after = (n.read(spread(n, zeros, p, n.input(3)), FARTHEST, "p") for p in parts)
     return tuple(zip(before, after, strict=True))
@@ -259,7 +259,9 @@ def range_(n: Node) -> Result:
     """Start, limit, step."""
     dtype = n.type(0).dtype
     if info(dtype).is_integer:
-        start, stop, step = (n.dims(i, FARTHEST, name, count=1)[0] for i, name in ((0, "start"), (1, "limit"), (2, "delta")))
+        start, stop, step = (
+            n.dims(i, FARTHEST, name, count=1)[0] for i, name in ((0, "start"), (1, "limit"), (2, "delta"))
+        )
         return n.emit("arange", start=start, stop=stop, step=step, dtype=dtype)
     numbers = [n.number(i) for i in range(3)]
     if all(v is not None for v in numbers):

@@ -22,7 +22,9 @@ def resize(n: Node) -> Result:
     attrs: dict[str, object] = {
         "mode": n.attr("mode", "nearest"),
         "axes": chosen,
-        "coordinate_transformation_mode": n.attr("coordinate_transformation_mode", "half_pixel" if n.opset >= 11 else "asymmetric"),
+        "coordinate_transformation_mode": n.attr(
+            "coordinate_transformation_mode", "half_pixel" if n.opset >= 11 else "asymmetric"
+        ),
         "nearest_mode": n.attr("nearest_mode", "round_prefer_floor" if n.opset >= 11 else "floor"),
         "cubic_coeff_a": n.attr("cubic_coeff_a", -0.75),
         "exclude_outside": bool(n.attr("exclude_outside", 0)),

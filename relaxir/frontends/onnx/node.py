@@ -34,6 +34,9 @@ class Host(Protocol):
     reader: TensorReader
     ranks: Mapping[str, int]
 
+    def short_dim(self, d: DimLike) -> DimLike:
+        """A symbol for a long dimension formula, the dimension itself if it is short."""
+
     def run_graph(self, graph: GraphProto, inputs: Sequence[Value]) -> list[Value]:
         """Import a subgraph in place."""
 
@@ -201,11 +204,16 @@ class Node(Emitter):
 
     def declared_rank(self, output: int = 0) -> int | None:
         """Rank that the model states for an output, if it does."""
-        return self.host.ranks.get(self.proto.output[output])
+        names = self.proto.output
+        return self.host.ranks.get(names[output]) if output < len(names) else None
 
     def ctx(self) -> InferCtx:
         """A context for the indexing routines that raise errors about this node."""
         return InferCtx(self.proto.op_type, self.facts, (), self.span)
+
+    def short_dim(self, d: DimLike) -> DimLike:
+        """The importer's symbol for a long formula."""
+        return self.host.short_dim(d)
 
     # ---- errors ----------------------------------------------------------------------------------------------------
 

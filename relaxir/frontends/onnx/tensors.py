@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -31,8 +32,16 @@ ELEMENT_TYPES: Final[Mapping[int, str]] = MappingProxyType(
         TensorProto.BOOL: "bool",
     }
 )
+MOST_ELEMENTS: Final = 2**48
+"""Elements of a stored tensor beyond which its shape is taken for damaged."""
 TYPED_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
-    {"float32": "float_data", "float64": "double_data", "int64": "int64_data", "uint32": "uint64_data", "uint64": "uint64_data"}
+    {
+        "float32": "float_data",
+        "float64": "double_data",
+        "int64": "int64_data",
+        "uint32": "uint64_data",
+        "uint64": "uint64_data",
+    }
 )
 
 
@@ -69,9 +78,9 @@ class TensorReader:
         shape = tuple(tensor.dims)
         if any(d < 0 for d in shape):
             raise LoadError(f"{what} has a negative dimension: {list(shape)}")
-        count = 1
-        for d in shape:
-            count *= d
+        if math.prod(max(d, 1) for d in shape) > MOST_ELEMENTS:
+            raise LoadError(f"{what} has an absurd shape: {list(shape)}")
+        count = math.prod(shape)
         row = info(dtype)
         expected = count * row.bytes
         if tensor.HasField("segment"):
@@ -80,7 +89,9 @@ class TensorReader:
             data = np.frombuffer(self.external(tensor, expected), row.numpy)
         elif tensor.HasField("raw_data"):
             if len(tensor.raw_data) != expected:
-                raise LoadError(f"{what} has {len(tensor.raw_data)} bytes of data, its shape {list(shape)} needs {expected}")
+                raise LoadError(
+                    f"{what} has {len(tensor.raw_data)} bytes of data, its shape {list(shape)} needs {expected}"
+                )
             data = np.frombuffer(tensor.raw_data, row.numpy)
         else:
             data = self.typed(tensor, dtype, count, what)
@@ -109,7 +120,9 @@ class TensorReader:
         entries = {e.key: e.value for e in tensor.external_data}
         location = entries.get("location", "")
         if self.folder is None:
-            raise LoadError(f"{what} has external data at `{location}`, but the model was not read from a file", code="load-path")
+            raise LoadError(
+                f"{what} has external data at `{location}`, but the model was not read from a file", code="load-path"
+            )
         path = self.confined(location, what)
         try:
             offset, length = int(entries.get("offset") or 0), int(entries.get("length") or expected)
@@ -117,7 +130,9 @@ class TensorReader:
             raise LoadError(f"{what}: offset and length of external data must be numbers") from error
         size = path.stat().st_size
         if length != expected:
-            raise LoadError(f"{what} has {length} bytes of external data, its shape {list(tensor.dims)} needs {expected}")
+            raise LoadError(
+                f"{what} has {length} bytes of external data, its shape {list(tensor.dims)} needs {expected}"
+            )
         if offset < 0 or offset + length > size:
             raise LoadError(f"{what}: bytes {offset}..{offset + length} lie outside `{location}` of {size} bytes")
         with path.open("rb") as file:
@@ -125,7 +140,7 @@ class TensorReader:
             return file.read(length)
 
     def confined(self, location: str, what: str) -> Path:
-        """The file of a location inside the model's folder; absolute paths, ``..`` and links that leave it are refused."""
+        """The file of a location inside the model's folder; what leads out of it is refused, links too."""
         assert self.folder is not None
         rule = "external data must lie inside the model's folder"
         if not location or "\0" in location:
