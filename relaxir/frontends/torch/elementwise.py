@@ -14,10 +14,16 @@ from relaxir.support.dtypes import info
 
 LOGICAL: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "add": "logical_or", "multiply": "logical_and", "maximum": "logical_or", "minimum": "logical_and",
-        "bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor", "bitwise_not": "logical_not",
+        "add": "logical_or",
+        "multiply": "logical_and",
+        "maximum": "logical_or",
+        "minimum": "logical_and",
+        "bitwise_and": "logical_and",
+        "bitwise_or": "logical_or",
+        "bitwise_xor": "logical_xor",
+        "bitwise_not": "logical_not",
     }
-)  # fmt: skip
+)
 """Operators that mean these on bools."""
 
 
@@ -291,31 +297,78 @@ def classify(name: str) -> Converter:
     return convert
 
 
-FLOAT_UNARY: Final = "acos acosh asin asinh atan atanh cos cosh erf exp expm1 log log1p log2 reciprocal rsqrt sigmoid sin sinh sqrt tan tanh"
-BINARY: Final[Mapping[str, str]] = MappingProxyType(
+FLOAT_UNARY: Final = (
+    "acos acosh asin asinh atan atanh cos cosh erf exp expm1 log log1p log2 reciprocal rsqrt sigmoid sin sinh sqrt tan "
+    "tanh"
+)BINARY: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor", "__and__": "bitwise_and",
-        "__or__": "bitwise_or", "__xor__": "bitwise_xor", "bitwise_left_shift": "left_shift", "__lshift__": "left_shift",
-        "bitwise_right_shift": "right_shift", "__rshift__": "right_shift", "eq": "equal", "ne": "not_equal", "lt": "less",
-        "le": "less_equal", "gt": "greater", "ge": "greater_equal", "fmod": "trunc_mod", "remainder": "floor_mod",
-        "floor_divide": "floor_divide", "mul": "multiply", "multiply": "multiply", "maximum": "maximum",
-        "minimum": "minimum", "atan2": "atan2", "arctan2": "atan2",
+        "bitwise_and": "bitwise_and",
+        "bitwise_or": "bitwise_or",
+        "bitwise_xor": "bitwise_xor",
+        "__and__": "bitwise_and",
+        "__or__": "bitwise_or",
+        "__xor__": "bitwise_xor",
+        "bitwise_left_shift": "left_shift",
+        "__lshift__": "left_shift",
+        "bitwise_right_shift": "right_shift",
+        "__rshift__": "right_shift",
+        "eq": "equal",
+        "ne": "not_equal",
+        "lt": "less",
+        "le": "less_equal",
+        "gt": "greater",
+        "ge": "greater_equal",
+        "fmod": "trunc_mod",
+        "remainder": "floor_mod",
+        "floor_divide": "floor_divide",
+        "mul": "multiply",
+        "multiply": "multiply",
+        "maximum": "maximum",
+        "minimum": "minimum",
+        "atan2": "atan2",
+        "arctan2": "atan2",
     }
-)  # fmt: skip
+)
 
 ELEMENTWISE: Final[Mapping[str, Converter]] = MappingProxyType(
     {
         **{k: float_unary(k) for k in FLOAT_UNARY.split()},
-        **{k: unary(v) for k, v in (("abs", "abs"), ("bitwise_not", "bitwise_not"), ("neg", "negative"), ("relu", "relu"),
-                                    ("sign", "sign"), ("sgn", "sign"), ("silu", "silu"), ("mish", "mish"))},
+        **{
+            k: unary(v)
+            for k, v in (
+                ("abs", "abs"),
+                ("bitwise_not", "bitwise_not"),
+                ("neg", "negative"),
+                ("relu", "relu"),
+                ("sign", "sign"),
+                ("sgn", "sign"),
+                ("silu", "silu"),
+                ("mish", "mish"),
+            )
+        },
         **{k: rounding(k) for k in ("ceil", "floor", "round", "trunc")},
         **{k: binary(v) for k, v in BINARY.items()},
         **{k: logical(k) for k in ("logical_and", "logical_not", "logical_or", "logical_xor")},
         **{k: classify(k) for k in ("isnan", "isinf", "isfinite")},
-        **{k: identity for k in ("alias", "clone", "contiguous", "detach", "detach_", "lift_fresh", "lift_fresh_copy",
-                                 "positive", "view_of", "resolve_conj", "resolve_neg", "_conj")},
-        **{k: to_dtype for k in ("to", "_to_copy", "type_as", "float", "double", "half", "long", "int", "bool")},
-        **{k: dropout for k in ("dropout", "feature_dropout", "alpha_dropout", "native_dropout")},
+        **dict.fromkeys(
+            (
+                "alias",
+                "clone",
+                "contiguous",
+                "detach",
+                "detach_",
+                "lift_fresh",
+                "lift_fresh_copy",
+                "positive",
+                "view_of",
+                "resolve_conj",
+                "resolve_neg",
+                "_conj",
+            ),
+            identity,
+        ),
+        **dict.fromkeys(("to", "_to_copy", "type_as", "float", "double", "half", "long", "int", "bool"), to_dtype),
+        **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout", "native_dropout"), dropout),
         "add": scaled("add"),
         "addcdiv": fused("divide"),
         "addcmul": fused("multiply"),
@@ -360,5 +413,5 @@ ELEMENTWISE: Final[Mapping[str, Converter]] = MappingProxyType(
         "true_divide": divide,
         "where": where,
     }
-)  # fmt: skip
+)
 """Elementwise operators by the name of the ATen packet."""

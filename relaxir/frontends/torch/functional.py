@@ -1,7 +1,7 @@
 """Programs made ready for import: without writes that others could see, and without operators that have no converter.
 
-Torch rewrites a program for this, which takes seconds for a large one; so a write into a tensor that nothing else shares
-is left to the importer.
+Torch rewrites a program for this, which takes seconds for a large one; so a write into a tensor that nothing else
+shares is left to the importer.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def decompositions(targets: Iterable[object]) -> dict[Any, Any]:
     wanted = {t for t in targets if isinstance(t, torch._ops.OpOverload) and not writes(t)}
     if not wanted:
         return {}
-    return {op: rule for op, rule in default_decompositions().items() if op in wanted}
+    table: Any = default_decompositions()
+    return {op: rule for op, rule in table.items() if op in wanted}
 
 
 def writes(target: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,8 +12,8 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
-from relaxir.frontends.torch.functional import prepared, written, writes
-from relaxir.frontends.torch.node import FARTHEST, Arg, Node, describe, place_of, target_name
+from relaxir.frontends.torch.functional import prepared, writes, written
+from relaxir.frontends.torch.node import FARTHEST, Arg, LoopBody, Node, describe, place_of, target_name
 from relaxir.frontends.torch.report import report
 from relaxir.frontends.torch.symbols import Symbols
 from relaxir.frontends.torch.table import converter_of
@@ -23,7 +24,7 @@ from relaxir.ir.expr import Constant, Expr, TupleExpr, Var
 from relaxir.ir.module import IRModule
 from relaxir.ir.types import TensorType
 from relaxir.support.errors import InferError, LoadError, RelaxirError, UnsupportedError
-from relaxir.sym import SymError
+from relaxir.sym import DimLike, SymError
 
 
 class Importer:
@@ -191,6 +192,8 @@ class Importer:
             target = node.value(next(iter(args)))
             new = node.broadcast(node.cast(result, target.type.dtype), target.type.shape)
             self.env.update(dict.fromkeys(written(fx), new))
+        except SkippedError:
+            return
         except (InferError, UnsupportedError, LoadError) as error:
             self.problems.append(named(error, fx))
         except (SymError, OverflowError) as error:
@@ -228,25 +231,66 @@ class Importer:
         """Import a subgraph in place; its results."""
         formals = [n for n in graph.graph.nodes if n.op == "placeholder"]
         self.env.update(zip(formals, inputs, strict=True))
-        return self.body(graph)
+        results = self.body(graph)
+        if self.problems:
+            raise SkippedError
+        return results
+
+    def bound(self, values: Sequence[Arg]) -> None:
+        """Bind values before a body that uses them: a binding made inside is unknown outside."""
+        for value in values:
+            if isinstance(value, Value):
+                value.materialize(self.bb)
 
     def run_branches(
         self, test: Value, then: GraphModule, other: GraphModule, inputs: Sequence[Arg]
     ) -> tuple[Arg, ...]:
         """Import two subgraphs as branches of an If; their results."""
-        for given in inputs:
-            if isinstance(given, Value):
-                given.materialize(self.bb)  # a binding made inside one branch would be unknown to the other
+        self.bound(inputs)
 
         def branch(graph: GraphModule) -> Expr:
-            results = self.run_graph(graph, inputs)
-            if self.problems:
-                raise report(self.problems)
+            results = self.run_graph(graph, separated(inputs))
             return TupleExpr(tuple(self.output(r) for r in results))
 
         var = self.bb.if_then_else(test.materialize(self.bb), lambda: branch(then), lambda: branch(other))
-        found = Node(next(iter(then.graph.nodes)), {}, self).wrap(var)
+        return self.fields(var)
+
+    def run_loop(
+        self,
+        body: LoopBody,
+        init: Sequence[Value],
+        trips: DimLike | None,
+        start: Value | None,
+        captured: Sequence[Arg],
+    ) -> tuple[Value, ...]:
+        """A loop: see `BlockBuilder.loop`; ``captured`` are values from outside that the body uses."""
+        self.bound(captured)
+        saved = [(v, v.known) for v in captured if isinstance(v, Value)]
+
+        def iteration(i: Var, carried: tuple[Var, ...]) -> tuple[Expr, list[Expr], list[Expr]]:
+            goes_on, later, rows = body(Value.of(i), tuple(map(Value.of, carried)))
+            for value, known in saved:
+                value.known = known  # sizes read inside are unknown outside
+            tensors = [self.output(v) for v in (goes_on, *later, *rows)]
+            return tensors[0], tensors[1 : 1 + len(later)], tensors[1 + len(later) :]
+
+        first = [v.materialize(self.bb) for v in init]
+        begin = None if start is None else start.materialize(self.bb)
+        return self.fields(self.bb.loop(iteration, first, trips, begin))
+
+    def fields(self, var: Var) -> tuple[Value, ...]:
+        """Fields of a tuple."""
+        found = Node(next(iter(self.program.graph.nodes)), {}, self).wrap(var)
         return found if isinstance(found, tuple) else (found,)
+
+
+class SkippedError(Exception):
+    """A subgraph has problems, which are noted; what holds it is skipped (never leaves this module)."""
+
+
+def separated(values: Sequence[Arg]) -> tuple[Arg, ...]:
+    """Copies of values: what one body learns of them (sizes it reads) does not hold elsewhere."""
+    return tuple(replace(v) if isinstance(v, Value) else v for v in values)
 
 
 def attribute(module: GraphModule, path: str) -> Any:

@@ -100,7 +100,7 @@ def indexed_order(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
 
 
 def first_place(axes: Sequence[int]) -> int:
-    """Where the axes of the indices stand in the result: at the first indexed axis if all are neighbours, else in front."""
+    """Where the indices' axes stand in the result: at the first indexed axis if all are neighbours, else in front."""
     return axes[0] if list(axes) == list(range(axes[0], axes[0] + len(axes))) else 0
 
 
@@ -233,7 +233,7 @@ def embedding_bag(n: Node) -> Value | tuple[Value | None, ...]:
 
 INDEX: Final[Mapping[str, Converter]] = MappingProxyType(
     {
-        **{k: embedding_bag for k in ("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")},
+        **dict.fromkeys(("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"), embedding_bag),
         "embedding": embedding,
         "gather": gather,
         "index": index,

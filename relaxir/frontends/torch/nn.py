@@ -231,27 +231,34 @@ def heads(n: Node, x: Value, lead: tuple[DimLike, ...]) -> Value:
 
 NN: Final[Mapping[str, Converter]] = MappingProxyType(
     {
-        **{
-            k: convolution
-            for k in (
-                "convolution", "_convolution", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+        **dict.fromkeys(
+            (
+                "convolution",
+                "_convolution",
+                "conv1d",
+                "conv2d",
+                "conv3d",
+                "conv_transpose1d",
+                "conv_transpose2d",
                 "conv_transpose3d",
-            )
-        },
-        **{
-            k: batch_norm
-            for k in ("batch_norm", "_native_batch_norm_legit_no_training", "native_batch_norm", "_native_batch_norm_legit")
-        },
-        **{k: layer_norm for k in ("layer_norm", "native_layer_norm")},
-        **{k: group_norm for k in ("group_norm", "native_group_norm")},
-        **{k: rms_norm for k in ("rms_norm", "_fused_rms_norm")},
-        **{
-            k: attention
-            for k in (
-                "scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu",
+            ),
+            convolution,
+        ),
+        **dict.fromkeys(
+            ("batch_norm", "_native_batch_norm_legit_no_training", "native_batch_norm", "_native_batch_norm_legit"),
+            batch_norm,
+        ),
+        **dict.fromkeys(("layer_norm", "native_layer_norm"), layer_norm),
+        **dict.fromkeys(("group_norm", "native_group_norm"), group_norm),
+        **dict.fromkeys(("rms_norm", "_fused_rms_norm"), rms_norm),
+        **dict.fromkeys(
+            (
+                "scaled_dot_product_attention",
+                "_scaled_dot_product_flash_attention_for_cpu",
                 "_scaled_dot_product_attention_math",
-            )
-        },
+            ),
+            attention,
+        ),
         "addmm": addmm("mat1", "mat2"),
         "addmv": addmm("mat", "vec"),
         "baddbmm": addmm("batch1", "batch2"),
@@ -266,5 +273,5 @@ NN: Final[Mapping[str, Converter]] = MappingProxyType(
         "mv": matmul(second="vec"),
         "outer": outer,
     }
-)  # fmt: skip
+)
 """Neural-network operators by the name of the ATen packet."""

@@ -23,8 +23,10 @@ from relaxir.support.spans import Span
 from relaxir.sym import DimLike, Relation, product
 
 Arg: TypeAlias = Any
-"""A resolved argument: a `Value`, a number, a size (`DimLike`), a `Ratio`, a `Relation`, a graph, or a tuple of them."""
+"""A resolved argument: a `Value`, number, size (`DimLike`), `Ratio`, `Relation`, graph, or a tuple of them."""
 Converter: TypeAlias = Callable[["Node"], Arg]
+LoopBody: TypeAlias = Callable[[Value, tuple[Value, ...]], tuple[Value, Sequence[Value], Sequence[Value]]]
+"""An iteration: its number and the carried values give whether to go on, the next values, and rows of results."""
 FARTHEST: Final = -(2**63)
 """Least value of an integer read at run time."""
 
@@ -52,6 +54,16 @@ class Host(Protocol):
         self, test: Value, then: GraphModule, other: GraphModule, inputs: Sequence[Arg]
     ) -> tuple[Arg, ...]:
         """Import two subgraphs as branches of an If."""
+
+    def run_loop(
+        self,
+        body: LoopBody,
+        init: Sequence[Value],
+        trips: DimLike | None,
+        start: Value | None,
+        captured: Sequence[Arg],
+    ) -> tuple[Value, ...]:
+        """Emit a loop; ``captured`` are values from outside that the body uses."""
 
 
 class Node(Emitter):
@@ -172,7 +184,7 @@ class Node(Emitter):
             known = np.empty((), object)
             known[()] = arg
             return self.cast(Value(TensorType((), "int64"), None, known), dtype)
-        self.unsupported(f"an argument of kind {type(arg).__name__}")
+        return self.unsupported(f"an argument of kind {type(arg).__name__}")
 
     def pair(self, dtype: str | None = None) -> tuple[Value, Value]:
         """``self`` and ``other`` in torch's common dtype, or in a given one."""
@@ -237,7 +249,7 @@ def target_name(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
     if isinstance(target, torch._ops.HigherOrderOperator):
-        return f"higher_order.{target.name()}"
+        return f"higher_order.{target}"
     module = str(getattr(target, "__module__", "")).removeprefix("_")
     return f"{module}.{getattr(target, '__name__', target)}"
 
@@ -262,4 +274,5 @@ def place_of(fx: FxNode) -> Span | None:
             source = "" if source.startswith('File "') else source
             places.append(Span(head.removeprefix('File "'), int(number), source=source, note=fx.name))
     own = [p for p in places if "/torch/" not in p.file and not p.file.startswith("torch/")]
-    return (own or places or [None])[-1]
+    found = own or places
+    return found[-1] if found else None

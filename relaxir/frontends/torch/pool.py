@@ -77,7 +77,7 @@ def adaptive_average(spatial: int) -> Converter:
 
 
 def averaged(n: Node, x: Value, axis: int, target: DimLike) -> Value:
-    """Means over the windows ``floor(i * d / t) .. ceil((i + 1) * d / t)`` of an axis, as a product with their weights."""
+    """Means over windows ``floor(i * d / t) .. ceil((i + 1) * d / t)`` of an axis, by a product with weights."""
     extent = x.type.shape[axis]
     out = n.reshape(n.emit("arange", start=0, stop=target, step=1, dtype="int64"), (target, 1))
     place = n.emit("arange", start=0, stop=extent, step=1, dtype="int64")

@@ -12,7 +12,7 @@ MAX_SHOWN: Final = 40
 
 
 def report(problems: Sequence[RelaxirError]) -> RelaxirError:
-    """One error about all problems, each kind once with its first place; malformed nodes weigh more than unsupported ones."""
+    """One error about all problems, each kind once with its first place; malformed nodes weigh most."""
     if len(problems) == 1:
         return problems[0]
     groups: dict[str, list[RelaxirError]] = {}

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from torch.fx import Node as FxNode
+
 from relaxir.frontends.torch.node import Arg, Converter, Node
 from relaxir.frontends.values import Value
 from relaxir.ops.indexing import reshape_target, slice_range
@@ -46,7 +48,7 @@ def squeeze(n: Node) -> Value:
     shape = n.shape
     wanted = range(len(shape)) if not n.has("dim") else {a % max(len(shape), 1) for a in n.ints("dim")}
     source = n.fx.args[0]
-    known = source.meta["val"].shape if hasattr(source, "meta") and "val" in source.meta else shape
+    known = source.meta["val"].shape if isinstance(source, FxNode) and "val" in source.meta else shape
     axes = tuple(
         a for a in wanted if a < len(shape) and (shape[a] == 1 or (isinstance(known[a], int) and known[a] == 1))
     )
@@ -207,7 +209,8 @@ def select(n: Node) -> Value:
 
 def sliced(n: Node, x: Value, axis: int, bounds: Sequence[DimLike | None]) -> Value:
     """A slice with Python's clamping."""
-    part = slice_range(*bounds, x.type.shape[axis], n.facts)
+    start, stop, step = bounds
+    part = slice_range(start, stop, step, x.type.shape[axis], n.facts)
     if part.begin == 0 and part.step == 1 and part.size == x.type.shape[axis]:
         return x
     return n.emit("strided_slice", x, axes=(axis,), begin=(part.begin,), size=(part.size,), step=(part.step,))
@@ -399,8 +402,8 @@ def eye(n: Node) -> Value:
 
 SHAPE: Final[Mapping[str, Converter]] = MappingProxyType(
     {
-        **{k: view for k in ("view", "reshape", "_unsafe_view", "_reshape_alias")},
-        **{k: view_as for k in ("view_as", "reshape_as")},
+        **dict.fromkeys(("view", "reshape", "_unsafe_view", "_reshape_alias"), view),
+        **dict.fromkeys(("view_as", "reshape_as"), view_as),
         **{k: filled(0) for k in ("zeros", "new_zeros", "empty", "new_empty", "empty_permuted")},
         **{k: filled(0, like=True) for k in ("zeros_like", "empty_like")},
         **{k: filled(1) for k in ("ones", "new_ones")},

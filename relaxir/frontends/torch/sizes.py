@@ -143,7 +143,7 @@ def item(n: Node) -> Arg:
 def symbol_name(n: Node) -> str:
     """Torch's symbol for a value read from a tensor."""
     meta = n.fx.meta.get("val")
-    return str(meta.node.expr) if hasattr(meta, "node") else ""
+    return "" if meta is None or not hasattr(meta, "node") else str(meta.node.expr)
 
 
 def assert_scalar(n: Node) -> None:

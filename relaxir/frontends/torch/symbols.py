@@ -164,7 +164,7 @@ class Symbols:
     def relax(self, relations: Sequence[Relation]) -> Mapping[Dim, Dim]:
         """Symbols whose lower bound only follows from torch's bound of 2 for others, with what replaces them.
 
-        The length of an attention mask is such a one: at least 4, since it is a past and a new length of at least 2 each.
+        The length of an attention mask is such a one: at least 4, for it is a past and a new length of at least 2 each.
         """
         changed: dict[Dim, Dim] = {}
         for name, d in self.dims.items():

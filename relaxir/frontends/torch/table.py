@@ -14,12 +14,13 @@ from relaxir.frontends.torch.index import INDEX
 from relaxir.frontends.torch.nn import NN
 from relaxir.frontends.torch.node import Converter, target_name
 from relaxir.frontends.torch.pool import POOL
+from relaxir.frontends.torch.recurrent import RECURRENT
 from relaxir.frontends.torch.reduction import REDUCTION
 from relaxir.frontends.torch.shape import SHAPE
 from relaxir.frontends.torch.sizes import FUNCTION, SIZES
 
 ATEN: Final[Mapping[str, Converter]] = MappingProxyType(
-    {**ELEMENTWISE, **INDEX, **NN, **POOL, **REDUCTION, **SHAPE, **SIZES}
+    {**ELEMENTWISE, **INDEX, **NN, **POOL, **RECURRENT, **REDUCTION, **SHAPE, **SIZES}
 )
 """Converters by the name of the ATen packet: ``add`` for ``aten.add.Tensor``."""
 OTHER: Final[Mapping[str, Converter]] = MappingProxyType({**FUNCTION, **CONTROL})

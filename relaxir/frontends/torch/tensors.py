@@ -52,7 +52,7 @@ def constant(tensor: torch.Tensor) -> Constant:
     return Constant(data, TensorType(tuple(tensor.shape), dtype))
 
 
-def sample(operand: object) -> object:
+def sample(operand: object) -> Any:
     """What stands for an operand in `torch.result_type`: an empty tensor of its kind, or the number."""
     if isinstance(operand, Value):
         return torch.empty((1,) if operand.type.rank else (), dtype=TORCH[operand.type.dtype], device="meta")
@@ -62,6 +62,5 @@ def sample(operand: object) -> object:
 
 
 def promoted(a: object, b: object) -> str:
-    """Dtype that torch computes a binary operator in: tensors outweigh scalars, and those Python numbers, of one kind."""
-    left, right = sample(a), sample(b)
-    return dtype_name(torch.result_type(left, right))  # type: ignore[arg-type]  # tensors or numbers
+    """Dtype that torch computes a binary operator in: tensors outweigh scalars of their kind, and those numbers."""
+    return dtype_name(torch.result_type(sample(a), sample(b)))
