@@ -300,7 +300,8 @@ def classify(name: str) -> Converter:
 FLOAT_UNARY: Final = (
     "acos acosh asin asinh atan atanh cos cosh erf exp expm1 log log1p log2 reciprocal rsqrt sigmoid sin sinh sqrt tan "
     "tanh"
-)BINARY: Final[Mapping[str, str]] = MappingProxyType(
+)
+BINARY: Final[Mapping[str, str]] = MappingProxyType(
     {
         "bitwise_and": "bitwise_and",
         "bitwise_or": "bitwise_or",
