@@ -15,10 +15,12 @@ from relaxir.tir import (
     Bcast,
     Block,
     Buffer,
+    Const,
     Expr,
     For,
     ForKind,
     If,
+    Load,
     Scope,
     Stmt,
     Store,
@@ -179,21 +181,42 @@ def parallel_nest(block: Block, machine: Machine) -> Stmt:
 def _tiled(block: Block, split: Split, machine: Machine) -> Stmt:
     """Write a transposition in square tiles, so that cache lines read with a stride are used whole.
 
-    before: ``for i: vector j: y[i, j] = x[j, i]``; after: ``for it, jt: for i < 16: vector j < 16: y[...] = x[...]``
+    before: ``for i: vector j: y[i, j] = x[j, i]``; after: ``for it, jt: for i < 16: vector j < 16: y[...] = x[...]``,
+    where a copy of 4-byte elements in a whole tile is unrolled squares of one vector, which stay in registers.
     """
     tile, lane = split.tile, split.lane
     assert tile is not None and lane is not None  # the caller looked
+    starts: dict[Var, Expr] = {}
     blocks: list[Axis] = []
-    body: Stmt = block.body
-    for axis, kind in ((lane, ForKind.VECTOR), (tile, ForKind.SERIAL)):
-        at, inner = Var(f"{axis.var.name}t"), Var(axis.var.name)
+    rest: list[Expr] = []
+    for axis in (tile, lane):
+        at = Var(f"{axis.var.name}t")
         whole = is_const(axis.extent) and int(axis.extent) % TILE == 0
-        extent: Expr = const(TILE) if whole else minimum(as_expr(axis.extent) - at * TILE, const(TILE))
-        body = substitute_vars(body, {axis.var: at * TILE + inner})
-        body = loop(inner, extent, body, kind)
+        rest.append(const(TILE) if whole else minimum(as_expr(axis.extent) - at * TILE, const(TILE)))
         blocks.append(Axis(at, ceildiv(axis.extent, TILE)))
+        starts[axis.var] = at * TILE
+    i, j = Var(tile.var.name), Var(lane.var.name)
+    moved = substitute_vars(block.body, {tile.var: starts[tile.var] + i, lane.var: starts[lane.var] + j})
+    body = loop(i, rest[0], loop(j, rest[1], moved, ForKind.VECTOR))
+    store, lanes = block.body, machine.target.lanes("float32")
+    copies = isinstance(store, Store) and isinstance(store.value, Load) and info(store.buffer.dtype).bytes == 4
+    if copies and 1 < lanes <= TILE:
+        full = _squares(block.body, (tile, lane), starts, lanes)
+        partial = [r for r in rest if not isinstance(r, Const)]
+        for r in partial:
+            full = If(eq(r, const(TILE)), full, body)
+        body = full
     outer = tuple(a for a in split.outer if a is not tile)
-    return guard_broadcast(parallel((*outer, blocks[1], blocks[0]), body, machine), lane)
+    return guard_broadcast(parallel((*outer, *blocks), body, machine), lane)
+
+
+def _squares(body: Stmt, axes: tuple[Axis, Axis], starts: dict[Var, Expr], lanes: int) -> Stmt:
+    """A whole tile in squares that the backend transposes in registers."""
+    down, along, i, j = Var("down"), Var("along"), Var("i"), Var("j")
+    tile, lane = axes
+    at = {tile.var: starts[tile.var] + (down * lanes + i), lane.var: starts[lane.var] + (along * lanes + j)}
+    square = For(i, const(lanes), For(j, const(lanes), substitute_vars(body, at), ForKind.VECTOR), ForKind.UNROLL)
+    return loop(down, TILE // lanes, loop(along, TILE // lanes, square))
 
 
 def _tile_size(block: Block, lane: Axis) -> int:
