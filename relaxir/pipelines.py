@@ -21,6 +21,7 @@ from relaxir.passes import (
     LiftTransformParams,
     LowerHost,
     MatchAttention,
+    MatchPatterns,
     Pipeline,
     PlanMemory,
     Schedule,
@@ -39,6 +40,7 @@ GRAPH: Final = (
     HoistReshape(),  # views meet views, transpositions meet transpositions
     Canonicalize(),
     MatchAttention(),  # products around a softmax become one operator
+    MatchPatterns(),  # activations and normalisations written in parts too
     DeadCode(),
 )
 """Operators to fewer operators."""
