@@ -36,12 +36,13 @@ format: $(STAMP)  ## format the code and apply safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMP)  ## measure against other runtimes
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]' -c constraints.txt
-	$(BIN)/relaxir bench
+bench: $(STAMP)  ## measure matrix products against the machine's peak and NumPy's BLAS
+	$(BIN)/python -m benchmarks.gemm
 
 docs: $(STAMP)  ## write the generated pages and run every example of the documentation
 	$(BIN)/python docs/gen_ops.py
+	$(BIN)/python docs/gen_reference.py
+	$(BIN)/python docs/gen_overview.py
 	$(BIN)/python -m pytest -q tests/docs
 
 fuzz: $(STAMP)  ## property tests with ten times the examples, and new seeds each time

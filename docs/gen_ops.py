@@ -11,13 +11,12 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields
-from pathlib import Path
 from typing import Any
+
+from writer import publish
 
 from relaxir.ir import Attrs, BadExample, Example, Op
 from relaxir.ops import OPS
-
-OUT = Path(__file__).resolve().parent / "reference" / "ops"
 
 
 def families() -> Mapping[str, tuple[Op[Any], ...]]:
@@ -111,19 +110,7 @@ def pages() -> Mapping[str, str]:
 
 def main() -> int:
     """Write or check; the exit status."""
-    wanted = pages()
-    have = {p.name: p.read_text(encoding="utf-8") for p in OUT.glob("*.md")}
-    if "--check" in sys.argv:
-        stale = sorted(n for n in wanted.keys() | have.keys() if wanted.get(n) != have.get(n))
-        if stale:
-            sys.stderr.write(f"not current: {', '.join(stale)}; run python docs/gen_ops.py\n")
-        return len(stale) > 0
-    OUT.mkdir(parents=True, exist_ok=True)
-    for name in have.keys() - wanted.keys():
-        (OUT / name).unlink()
-    for name, text in wanted.items():
-        (OUT / name).write_text(text, encoding="utf-8")
-    return 0
+    return publish({f"reference/ops/{name}": text for name, text in pages().items()}, "gen_ops.py", "reference/ops")
 
 
 if __name__ == "__main__":

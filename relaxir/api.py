@@ -30,7 +30,7 @@ from relaxir.runtime.callbacks import Imports
 from relaxir.runtime.callbacks import Library as ForeignLibrary
 from relaxir.runtime.executable import Executable
 from relaxir.runtime.interp import evaluate as interpret
-from relaxir.runtime.memory import Memory, frame_formulas
+from relaxir.runtime.memory import Memory, memory_of
 from relaxir.runtime.signature import Signature, from_json, signature_of, to_json
 from relaxir.support.clock import Clock
 from relaxir.support.errors import LoadError, TargetError, VerifyError
@@ -168,7 +168,7 @@ def metadata(signatures: tuple[Signature, ...], target: Target, sites: SiteTable
         "triple": target.triple,
         "features": list(target.features),
         "codes": {str(code_number(c)): c for c in ERROR_CODES},
-        "memory": {name: to_text(size) for name, size in frame_formulas(planned).items()},
+        "memory": {name: m.to_json() for name, m in memory_of(planned).items()},
     }
     return to_json(signatures, extra)
 
@@ -204,7 +204,7 @@ def executable(
         return loaded
 
     details = {"target": library.target.name, "seconds": clock.seconds}
-    exe = Executable(load, signatures, codes, export, frame_formulas(planned), details, imports)
+    exe = Executable(load, signatures, codes, export, memory_of(planned), details, imports)
     if threads is not None:
         exe.set_threads(threads)
     if library.target.name == "native":
@@ -246,10 +246,10 @@ def load(path: str | Path) -> Executable:
     if data.get("format") != FORMAT_VERSION:
         raise LoadError(f"`{file}` has format {data.get('format')}, expected {FORMAT_VERSION}", code="load-version")
     codes = {int(k): v for k, v in data["codes"].items()}
-    return Executable(lambda: library, signatures, codes, None, Memory.parse_formulas(data), {"target": data["target"]})
+    return Executable(lambda: library, signatures, codes, None, {n: Memory.from_json(n, d) for n, d in data["memory"].items()}, {"target": data["target"]})
 
 
 def memory(exe: Executable, function: str = "main") -> Memory:
     """Peak frame memory of a function as a formula in its symbols: print it, or call it with sizes."""
-    name = function if function in exe.memory_formulas else next(iter(exe.memory_formulas), "")
-    return Memory(name, exe.memory_formulas.get(name, 0))
+    exe[function]  # an error that lists the functions, for a wrong name
+    return exe.memory_formulas[function]

@@ -1,1 +1,1 @@
-"""relaxir.backends."""
+"""Code generators: what turns planned modules into running code."""

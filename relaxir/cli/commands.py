@@ -25,7 +25,6 @@ from relaxir.support.errors import ArgumentError, InternalError, RelaxirError
 from relaxir.support.errors import codes as error_codes
 from relaxir.support.errors import explain as explain_code
 
-CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 CHECK_SIZE = 2
 """Size of symbols that `check` takes: 1 would hide what broadcasts."""
 
@@ -50,7 +49,7 @@ THREADS = click.option(
 )
 
 
-@click.group(cls=Group, context_settings=CONTEXT)
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option("--traceback", is_flag=True, help="Show Python's traceback before the message of an error.")
 @click.version_option(package_name="relaxir")
 def main(traceback: bool) -> None:

@@ -1,1 +1,1 @@
-"""relaxir.frontends."""
+"""Readers of other model formats; each needs an optional package."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -16,11 +16,13 @@ from relaxir.ir.expr import (
     Body,
     CallDPS,
     CallTIR,
+    Check,
     Constant,
     Expr,
     FuncCall,
     Function,
     If,
+    Loop,
     MatchCast,
     OpCall,
     ShapeExpr,
@@ -29,13 +31,14 @@ from relaxir.ir.expr import (
     Var,
     const,
 )
+from relaxir.ir.loops import COUNTER, loop_problems, loop_type, widen
 from relaxir.ir.module import AnyFunc, IRModule
-from relaxir.ir.op import Attrs, InferCtx, Op, attr_dims
+from relaxir.ir.op import Attrs, InferCtx, Op, attr_dims, is_symbolic
 from relaxir.ir.relations import Subtype, apply_signature, join, subtype
-from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type, describe, free_dims_of_type
+from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type, describe, free_dims_of_type, map_type
 from relaxir.support.errors import InferError, VerifyError
 from relaxir.support.spans import Span
-from relaxir.sym import Dim, DimLike, Facts, Relation, free_dims, parse_where, unify
+from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, free_dims, fresh, parse_where, unify
 from relaxir.tir import PrimFunc
 
 
@@ -69,7 +72,7 @@ class _Scope:
 Emittable = Expr | PendingCall | int | float | bool | np.ndarray | Sequence["Emittable"]
 
 
-CALLS = (TupleGetItem, OpCall, FuncCall, CallTIR, CallDPS, If)  # expressions that need a binding of their own
+CALLS = (TupleGetItem, OpCall, FuncCall, CallTIR, CallDPS, If, Loop)  # expressions that need a binding of their own
 
 
 class BlockBuilder:
@@ -183,13 +186,18 @@ class BlockBuilder:
 
     # ---- bindings --------------------------------------------------------------------------------------------------
 
-    def emit(self, value: Emittable, name: str = "lv") -> Var:
-        """Bind a value to a new variable of its inferred type."""
+    def emit(self, value: Emittable, name: str = "lv", rename: Callable[[DimLike], DimLike] | None = None) -> Var:
+        """Bind a value to a new variable of its inferred type.
+
+        ``rename`` may replace dimensions of that type by symbols that `define_dim` made equal to them.
+        """
         scope = self._scope()
         ctx_defined: tuple[Dim, ...] = ()
         expr: Expr
         if isinstance(value, PendingCall):
             expr, ctx_defined = self._infer(value)
+            if rename is not None:
+                expr = replace(expr, type=map_type(expr.type, _outer(rename, ctx_defined)))
         else:
             expr = value if isinstance(value, CALLS) else self.normalize(value)
         var = Var(self._unique(name), expr.type)
@@ -223,6 +231,43 @@ class BlockBuilder:
         self._scope().bindings.append(MatchCast(var, expr, new, span))
         self._learn(expr.type, type)
         return var
+
+    def define_dim(self, stem: str, value: DimLike) -> Dim:
+        """A new symbol for a dimension expression, so that types and formulas built on it stay short.
+
+        The equality is stated in the program (a match_cast of a shape value) but not used to rewrite the symbol.
+        """
+        low, high = self._facts.bounds(value)
+        symbol = fresh(stem, self._dims, min=max(low or 0, 0), max=high)
+        self._dims[symbol.name] = symbol
+        self._facts = self._facts.with_dims(symbol)
+        var = Var(self._unique("lv"), ShapeType((symbol,)))
+        self._scope().bindings.append(MatchCast(var, ShapeExpr((value,)), (symbol,), Span.caller()))
+        return symbol
+
+    def require(self, ctx: InferCtx) -> None:
+        """Emit the run-time checks that an inference outside any operator left open, and rely on them from here on."""
+        self._scope().bindings.extend(ctx.checks)
+        self._adopt(ctx)
+
+    def check(self, relation: Relation, message: str, args: Sequence[DimLike] = (), span: Span | None = None) -> None:
+        """Require a relation between symbols: nothing where it is proved, else a check at run time that is relied on.
+
+        Args:
+            relation: what must hold.
+            message: what the error says; one ``{}`` for the value of each of ``args``.
+            args: dimensions whose values the message shows.
+            span: place in the user's program.
+
+        Raises:
+            InferError: when the relation can never hold.
+        """
+        verdict = self._facts.prove(relation)
+        if verdict is Proof.REFUTED:
+            raise InferError(f"check: `{relation}` never holds", span=span)
+        if verdict is Proof.UNKNOWN:
+            self._scope().bindings.append(Check(relation, "runtime-shape", message, tuple(args), span))
+            self._facts = self._facts.with_(relation)
 
     def call_tir(
         self,
@@ -282,6 +327,77 @@ class BlockBuilder:
         ctx = self._ctx("if", Span.caller())
         type_ = join(bodies[0].type, bodies[1].type, ctx)
         return self._bind(If(test, bodies[0], bodies[1], type_, ctx.span), ctx, "lv")
+
+    def loop(
+        self,
+        body: Callable[[Var, tuple[Var, ...]], tuple[Emittable, Sequence[Emittable], Sequence[Emittable]]],
+        init: Sequence[Emittable],
+        trips: Emittable | DimLike | None = None,
+        start: Emittable | None = None,
+    ) -> Var:
+        """Repeat a body: a tuple of the last carried values, then the scan outputs (a leading axis of iterations).
+
+        Args:
+            body: receives the number of the iteration and the carried values; emits its bindings and returns whether to
+                go on, the next carried values, and one element of each scan output. It is called again when an
+                iteration changes a dimension, with a symbol in its place.
+            init: first carried values, tensors.
+            trips: most iterations, a dimension or an ``i64[]`` tensor; None: no limit.
+            start: whether there is a first iteration; None: yes.
+
+        Raises:
+            InferError: for a carried value that changes its rank or dtype, or a condition that is not ``bool[]``.
+        """
+        span = Span.caller()
+        limit = self._trips(trips)
+        begin = None if start is None else self.normalize(start)
+        first = tuple(self.normalize(v) for v in init)
+        ctx = self._ctx("loop", span)
+        types = tuple(ctx.tensor([v.type], 0, f"carried value {n}") for n, v in enumerate(first))
+        while True:
+            names = set(self._names)
+            made = self._iteration(body, types, tuple(ctx.defined), ctx)
+            if made[2] == types:
+                break
+            types, self._names = made[2], names
+        params, inner, _ = made
+        node = Loop(limit, begin, first, params, tuple(ctx.defined), inner, inner.type, span)
+        for problem in loop_problems(node, self._facts.with_dims(*node.dims)):
+            ctx.fail(problem, code="type-kind")
+        result = self._ctx("loop", span)
+        return self._bind(replace(node, type=loop_type(node, result)), result, "lv")
+
+    def _trips(self, trips: Emittable | DimLike | None) -> Expr | None:
+        if trips is None or (isinstance(trips, Expr) and not isinstance(trips, Constant)):
+            return trips
+        if isinstance(trips, Constant | int):
+            return ShapeExpr((max(int(trips.data if isinstance(trips, Constant) else trips), 0),))
+        return ShapeExpr((trips,)) if is_symbolic(trips) else self.normalize(trips)  # type: ignore[arg-type]  # a dimension
+
+    def _iteration(
+        self,
+        body: Callable[[Var, tuple[Var, ...]], tuple[Emittable, Sequence[Emittable], Sequence[Emittable]]],
+        types: tuple[TensorType, ...],
+        dims: tuple[Dim, ...],
+        ctx: InferCtx,
+    ) -> tuple[tuple[Var, ...], Body, tuple[TensorType, ...]]:
+        """One body for carried values of some types, and the types it would need to hold for every iteration."""
+        params = (Var(self._unique("i"), COUNTER), *(Var(self._unique("carried"), t) for t in types))
+        widened = types
+
+        def run() -> Emittable:
+            nonlocal widened
+            self._declare(dims, ctx.span)
+            self._facts = self._facts.with_dims(*dims)
+            goes_on, carried, scans = body(params[0], params[1:])
+            results = TupleExpr(tuple(self.normalize(v) for v in (goes_on, *carried, *scans)))
+            if len(carried) != len(types):
+                ctx.fail(f"{len(types)} values are carried, but an iteration gives {len(carried)}", code="arity")
+            later = [f.type for f in results.fields[1 : 1 + len(types)]]
+            widened = widen(types, later, self._facts, ctx)
+            return results
+
+        return params, self._branch(run), widened
 
     def normalize(self, value: Emittable) -> Expr:
         """Turn anything emittable into a leaf expression, emitting what is nested."""
@@ -385,6 +501,11 @@ class BlockBuilder:
         if not self._scopes:
             raise VerifyError("nothing can be emitted outside a function", code="verify-scope")
         return self._scopes[-1]
+
+
+def _outer(rename: Callable[[DimLike], DimLike], defined: Sequence[Dim]) -> Callable[[DimLike], DimLike]:
+    """The renaming, for dimensions that do not depend on symbols which the call itself defines."""
+    return lambda d: d if any(s in defined for s in free_dims(d)) else rename(d)
 
 
 def _attr_symbols(attrs: Attrs) -> tuple[Dim, ...]:

@@ -156,6 +156,48 @@ class If(Expr):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Loop(Expr):
+    """Repeat ``body`` while a condition holds, carrying values from one iteration to the next.
+
+    Attributes:
+        trips: most iterations: an ``i64[]`` tensor (negative: none), or a shape value of one dimension; None: no limit.
+        start: ``bool[]``, whether there is a first iteration; None: yes.
+        init: first values of what is carried, tensors.
+        params: number of the iteration (``i64[]``), then the carried values at types that hold in every iteration.
+        dims: symbols of the carried values' types that may change from one iteration to the next.
+        body: a tuple: whether to go on (``bool[]``), the next carried values, then one element of each scan output.
+        type: a tuple: the last carried values, then the scan outputs: the elements of all iterations stacked.
+    """
+
+    trips: Expr | None
+    start: Expr | None
+    init: tuple[Expr, ...]
+    params: tuple[Var, ...]
+    dims: tuple[Dim, ...]
+    body: Body
+    type: Type
+    span: Span | None = None
+
+    @property
+    def carried(self) -> tuple[Expr, ...]:
+        """The carried values that an iteration gives."""
+        assert isinstance(self.body.result, TupleExpr)
+        return self.body.result.fields[1 : 1 + len(self.init)]
+
+    @property
+    def scans(self) -> tuple[Expr, ...]:
+        """The elements of the scan outputs that an iteration gives."""
+        assert isinstance(self.body.result, TupleExpr)
+        return self.body.result.fields[1 + len(self.init) :]
+
+    @property
+    def goes_on(self) -> Expr:
+        """Whether there is another iteration."""
+        assert isinstance(self.body.result, TupleExpr)
+        return self.body.result.fields[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Bind:
     """``var = value``; ``defines`` are the fresh symbols that this value introduces (its run-time sizes)."""
 

@@ -23,6 +23,7 @@ from relaxir.ir.expr import (
     FuncCall,
     Function,
     If,
+    Loop,
     MatchCast,
     OpCall,
     ShapeExpr,
@@ -31,6 +32,7 @@ from relaxir.ir.expr import (
     Var,
 )
 from relaxir.ir.op import attr_dims
+from relaxir.ir.parts import bodies_of, operands, owned_dims
 from relaxir.ir.types import AnyType, FuncType, PrimType, ShapeType, TensorType, TupleType, Type, free_dims_of_type
 from relaxir.support.dtypes import short
 from relaxir.sym import Dim, DimLike, Relation, free_dims
@@ -58,7 +60,7 @@ RESERVED_OPS: Final = frozenset(
         "dataflow",
         "dim",
     }
-    | {"fresh_dim", "function", "match_cast", "op", "output", "shape"}
+    | {"fresh_dim", "function", "loop", "loop_dim", "match_cast", "next", "op", "output", "shape"}
 )
 """Names below ``R`` that are not operators."""
 
@@ -101,7 +103,7 @@ def function_text(
 
 
 def expr_text(expr: Expr) -> str:
-    """Text of a graph-level value on its own (not of an `If` or `Body`, which are statements in text)."""
+    """Text of a graph-level value on its own (not of an `If`, `Loop` or `Body`, which are statements in text)."""
     return _GraphPrinter(None, ConstantKeys(), False).value(expr)
 
 
@@ -197,6 +199,9 @@ class _GraphPrinter:
         if isinstance(b, Bind) and isinstance(b.value, If):
             yield from self._if(b.value, b.var, type_, depth)
             return
+        if isinstance(b, Bind) and isinstance(b.value, Loop):
+            yield from self._loop(b.value, b.var, type_, depth)
+            return
         value = self.value(b.value)
         if isinstance(b, MatchCast):
             value = f"R.match_cast({value}, {type_})"
@@ -211,6 +216,23 @@ class _GraphPrinter:
             with self.names.scope():
                 yield from self._body(body, depth + 1)
                 yield f"{pad}{INDENT}{name}: {type_} = {self.value(body.result)}"
+
+    def _loop(self, value: Loop, var: Var, type_: str, depth: int) -> Iterator[str]:
+        pad = INDENT * depth
+        for d in value.dims:
+            yield f"{pad}{self.dims.add(d)} = R.loop_dim({self.dims.declaration(d)})"
+        options = [("trips", value.trips), ("start", value.start)]
+        given = "".join(f", {key}={self.value(e)}" for key, e in options if e is not None)
+        types = tuple_text(type_text(p.type, self.dims) for p in value.params[1:])
+        init = tuple_text(map(self.value, value.init))
+        name = self.names.add(var, var.name)
+        with self.names.scope():
+            params = tuple_text(self.names.add(p, p.name) for p in value.params)
+            yield f"{pad}with R.loop({init}, {types}{given}) as {params}:"
+            yield from self._body(value.body, depth + 1)
+            assert isinstance(value.body.result, TupleExpr)
+            results = ", ".join(map(self.value, value.body.result.fields))
+            yield f"{pad}{INDENT}{name}: {type_} = R.next({results})"
 
     def var(self, v: Var) -> str:
         return self.names.get(v, v.name)
@@ -262,7 +284,7 @@ def _default_text(f: Field[Any]) -> str | None:
 
 def function_dims(func: Function) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
     """Symbols that a function's text declares at its top, and symbols owned by its bindings, in order of appearance."""
-    owned = dict.fromkeys(d for b in _all_bindings(func.body) if not isinstance(b, Check) for d in b.defines)
+    owned = dict.fromkeys(d for b in _all_bindings(func.body) for d in owned_dims(b))
     seen: dict[Dim, None] = {}
     for p in func.params:
         seen.update(dict.fromkeys(free_dims_of_type(p.type)))
@@ -277,9 +299,9 @@ def function_dims(func: Function) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
 def _all_bindings(body: Body) -> Iterator[Binding]:
     for b in body.bindings:
         yield b
-        if isinstance(b, Bind) and isinstance(b.value, If):
-            yield from _all_bindings(b.value.then)
-            yield from _all_bindings(b.value.other)
+        if isinstance(b, Bind):
+            for inner in bodies_of(b.value):
+                yield from _all_bindings(inner)
 
 
 def body_dims(body: Body) -> Iterator[DimLike]:
@@ -308,3 +330,7 @@ def _value_dims(e: Expr) -> Iterator[DimLike]:
             yield from _value_dims(arg)
         yield from e.dims if isinstance(e, CallTIR) else ()
         yield from free_dims_of_type(e.type)
+    elif isinstance(e, Loop):
+        for operand in operands(e):
+            yield from _value_dims(operand)
+        yield from (d for p in e.params for d in free_dims_of_type(p.type))

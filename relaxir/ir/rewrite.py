@@ -17,6 +17,7 @@ from relaxir.ir.expr import (
     FuncCall,
     Function,
     If,
+    Loop,
     OpCall,
     ShapeExpr,
     TupleExpr,
@@ -25,6 +26,7 @@ from relaxir.ir.expr import (
 )
 from relaxir.ir.module import IRModule
 from relaxir.ir.op import attr_dims, map_attrs
+from relaxir.ir.parts import bodies_of, operands, owned_dims, with_operands
 from relaxir.ir.types import map_type, type_dims
 from relaxir.sym import Dim, DimLike, Relation, free_dims
 
@@ -86,7 +88,17 @@ class Rewriter:
             cond, then, other = self.expr(expr.cond), self.body(expr.then), self.body(expr.other)
             same = cond is expr.cond and then is expr.then and other is expr.other
             return expr if same else replace(expr, cond=cond, then=then, other=other)
+        if isinstance(expr, Loop):
+            return self.loop(expr)
         return expr
+
+    def loop(self, expr: Loop) -> Loop:
+        """Rebuild a loop: operands, then the body."""
+        given = self._all(operands(expr))
+        body = self.body(expr.body)
+        if body is expr.body and all(a is b for a, b in zip(given, operands(expr), strict=True)):
+            return expr
+        return replace(with_operands(expr, given), body=body)
 
     def _all(self, items: tuple[Expr, ...]) -> tuple[Expr, ...]:
         new = tuple(self.expr(i) for i in items)
@@ -99,36 +111,22 @@ def map_functions(module: IRModule, fn: Callable[[Function], Function]) -> IRMod
     return module.with_functions(changed) if changed else module
 
 
-def operands(expr: Expr) -> tuple[Expr, ...]:
-    """Operands of an expression (branch bodies of `If` not included)."""
-    if isinstance(expr, OpCall | FuncCall | CallTIR | CallDPS):
-        return expr.args
-    if isinstance(expr, TupleExpr):
-        return expr.fields
-    if isinstance(expr, TupleGetItem):
-        return (expr.value,)
-    if isinstance(expr, If):
-        return (expr.cond,)
-    return ()
-
-
 def leaves(expr: Expr) -> Iterator[Expr]:
     """The non-tuple operands below an expression, nested tuples flattened."""
     parts = operands(expr)
-    if not parts and not isinstance(expr, TupleExpr | OpCall | FuncCall | CallTIR | CallDPS):
+    if not parts and not isinstance(expr, TupleExpr | OpCall | FuncCall | CallTIR | CallDPS | Loop):
         yield expr
     for p in parts:
         yield from leaves(p)
 
 
 def used_vars(expr: Expr) -> Iterator[Var]:
-    """Every variable an expression reads, those captured by branch bodies included."""
+    """Every variable an expression reads, those captured by its bodies included."""
     for leaf in leaves(expr):
         if isinstance(leaf, Var):
             yield leaf
-    if isinstance(expr, If):
-        for branch in (expr.then, expr.other):
-            yield from used_in_body(branch)
+    for body in bodies_of(expr):
+        yield from used_in_body(body)
 
 
 def used_in_body(body: Body) -> Iterator[Var]:
@@ -142,11 +140,11 @@ def used_in_body(body: Body) -> Iterator[Var]:
 
 
 def all_bindings(body: Body) -> Iterator[Binding]:
-    """Bindings of a body and of the branches inside it, in program order."""
+    """Bindings of a body and of the bodies inside it; those inside come first."""
     for b in body.bindings:
-        if isinstance(b, Bind) and isinstance(b.value, If):
-            yield from all_bindings(b.value.then)
-            yield from all_bindings(b.value.other)
+        if isinstance(b, Bind):
+            for inner in bodies_of(b.value):
+                yield from all_bindings(inner)
         yield b
 
 
@@ -157,6 +155,8 @@ def expr_dims(expr: Expr) -> tuple[DimLike, ...]:
         own = attr_dims(expr.attrs)
     elif isinstance(expr, CallTIR | ShapeExpr):
         own = expr.dims
+    elif isinstance(expr, Loop):
+        own = tuple(d for p in expr.params for d in type_dims(p.type))
     return own + type_dims(expr.type)
 
 
@@ -176,7 +176,7 @@ def function_dims(func: Function) -> tuple[Dim, ...]:
     for b in all_bindings(func.body):
         if isinstance(b, Check):
             continue
-        add(b.defines)
+        add(owned_dims(b))
         add(type_dims(b.var.type))
         for e in (b.value, *leaves(b.value)):
             add(expr_dims(e))
@@ -217,6 +217,11 @@ class DimSubstituter(Rewriter):
             return replace(out, attrs=map_attrs(out.attrs, self.fn), type=map_type(out.type, self.fn))
         if isinstance(out, CallTIR):
             return replace(out, dims=tuple(self.fn(d) for d in out.dims), type=map_type(out.type, self.fn))
-        if isinstance(out, FuncCall | CallDPS | If):
+        if isinstance(out, FuncCall | CallDPS | If | Loop):
             return replace(out, type=map_type(out.type, self.fn))
         return out
+
+    def loop(self, expr: Loop) -> Loop:
+        """Rebuild with rewritten types of the parameters."""
+        params = tuple(self.var(p) for p in expr.params)
+        return replace(super().loop(expr), params=params)

@@ -3,19 +3,19 @@
  1. A call names a function of the module, of the right kind: `FuncCall` a graph function, `CallTIR` a kernel,
     a host program's calls kernels and host programs.
  2. A variable is a parameter or bound before its use, in the same body or one around it; after a dataflow block only
-    its outputs are visible, after an If nothing of its branches.
+    its outputs are visible, after an If or a Loop nothing of its bodies.
  3. A variable is bound once; a symbol is defined once, by the parameters or by one binding; no two symbols of a
     function share a name.
  4. Symbols are used where they are defined: in types, attributes, shapes, ``dims``, checks and ``where``.
  5. Recorded types agree with inferred ones, up to the names of fresh symbols: of operator calls, calls by signature,
     branches joined by an If, and variables against their values.
- 6. A dataflow block has no impure call and no If; its outputs are bound in it.
+ 6. A dataflow block has no impure call, no If and no Loop; its outputs are bound in it.
  7. Operands are leaves: variables, constants, shapes, and tuples and fields of these.
  8. A `CallTIR` passes as many tensors as the program has inputs, takes as many as it has outputs, of equal dtype, no
     extent is refuted (where the ranks differ, the numbers of elements are proved equal), and gives one value for each
     of its dims. So do calls in host programs.
  9. A constant's data is C-contiguous and of the dtype and shape that its type says.
-10. A match_cast is not refuted, and an If's condition is ``bool[]``.
+10. A match_cast is not refuted; an If's condition is ``bool[]``; a Loop's operands, parameters and results fit.
 11. A function's result may have the declared type; a function declared pure makes no impure call.
 12. A check has one ``{}`` in its message for each value, and the code of an error; ``where`` is not contradictory.
 13. The forms fit the level that is asked for: see `LEVELS`.
@@ -24,6 +24,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from relaxir.ir.expr import (
@@ -38,6 +39,7 @@ from relaxir.ir.expr import (
     FuncCall,
     Function,
     If,
+    Loop,
     MatchCast,
     OpCall,
     ShapeExpr,
@@ -45,8 +47,10 @@ from relaxir.ir.expr import (
     TupleGetItem,
     Var,
 )
+from relaxir.ir.loops import loop_problems, loop_type
 from relaxir.ir.module import IRModule
 from relaxir.ir.op import attr_dims
+from relaxir.ir.parts import bodies_of, operands
 from relaxir.ir.relations import Subtype, apply_signature, join, subtype
 from relaxir.ir.retype import TypeScope, disagreement, rename_fresh
 from relaxir.ir.types import TensorType, Type, describe, free_dims_of_type
@@ -156,13 +160,12 @@ def _level_errors(module: IRModule, level: int) -> Iterator[VerifyError]:
 
 
 def all_values(body: Body) -> Iterator[Expr]:
-    """Values of all bindings, those of branches included."""
+    """Values of all bindings, those of bodies inside included."""
     for b in body.bindings:
         if not isinstance(b, Check):
             yield b.value
-            if isinstance(b.value, If):
-                yield from all_values(b.value.then)
-                yield from all_values(b.value.other)
+            for inner in bodies_of(b.value):
+                yield from all_values(inner)
 
 
 # ---- functions -------------------------------------------------------------------------------------------------------
@@ -277,12 +280,16 @@ class _Checker:
             self.fail(6, f"`{name}` is an impure call inside a dataflow block", "verify-impure-in-dataflow")
         if impure and self.func.pure:
             self.fail(11, f"`{name}` is an impure call in a function declared pure", "verify")
-        if dataflow and isinstance(value, If):
-            self.fail(6, f"`{name}` is an If inside a dataflow block", "verify-impure-in-dataflow")
-        for operand in operands(value):
+        if dataflow and bodies_of(value):
+            kind = type(value).__name__
+            self.fail(6, f"`{name}` is an {kind} inside a dataflow block", "verify-impure-in-dataflow")
+        calls = isinstance(value, OpCall | FuncCall | CallTIR | CallDPS)
+        for operand in operands(value) if calls or bodies_of(value) else ():
             self.leaf(operand, f"`{name}`")
         if isinstance(value, If):
             self._branches(value)
+        elif isinstance(value, Loop):
+            self._loop(value)
         elif isinstance(value, OpCall):
             for d in attr_dims(value.attrs):
                 self.dims_of(d, f"an attribute of `{name}`")
@@ -307,10 +314,27 @@ class _Checker:
         if value.cond.type != TensorType((), "bool"):
             self.fail(10, f"the condition of an If is {describe(value.cond.type)}, not bool[]", "verify-type")
         for branch in (value.then, value.other):
-            visible, types, span = dict(self.visible), self.types, self.span
-            self.types = types.branch()
-            self.body(branch)
-            self.visible, self.types, self.span = visible, types, span
+            with self._inside():
+                self.body(branch)
+
+    def _loop(self, value: Loop) -> None:
+        with self._inside():
+            self._define(value.dims)
+            for p in value.params:
+                for d in free_dims_of_type(p.type):
+                    self.dims_of(d, f"the type of `{p.name}`")
+                self._bind(p)
+            self.body(value.body)
+            for problem in loop_problems(value, self.types.facts):
+                self.fail(10, problem, "verify-type")
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        """A body: what it binds and learns is not known after it."""
+        visible, types, span = dict(self.visible), self.types, self.span
+        self.types = types.branch()
+        yield
+        self.visible, self.types, self.span = visible, types, span
 
     # ---- types -----------------------------------------------------------------------------------------------------
 
@@ -330,6 +354,8 @@ class _Checker:
                     inferred = apply_signature(callee.type, tuple(a.type for a in value.args), ctx).type
             elif isinstance(value, If):
                 inferred = join(value.then.type, value.other.type, ctx)
+            elif isinstance(value, Loop):
+                inferred = loop_type(value, ctx, b.defines)
         except RelaxirError as error:
             kind = "cannot be typed" if isinstance(error, InferError) else "fails"
             self.fail(5, f"`{b.var.name}` {kind}: {error.message}", "verify-type")
@@ -368,10 +394,3 @@ class _Checker:
                 self.fail(9, f"a constant of type {describe(e.type)} in {where} holds {got}", "verify-type")
         else:
             self.fail(7, f"{type(e).__name__} stands inside {where}", "verify", note="bind it to a variable")
-
-
-def operands(value: Expr) -> tuple[Expr, ...]:
-    """The operands of a bound value."""
-    if isinstance(value, OpCall | FuncCall | CallTIR | CallDPS):
-        return value.args
-    return (value.cond,) if isinstance(value, If) else ()

@@ -23,6 +23,7 @@ from relaxir.ops.einsum import EINSUM
 from relaxir.ops.fourier import FOURIER
 from relaxir.ops.gathering import GATHERING
 from relaxir.ops.global_pool import GLOBAL_POOL
+from relaxir.ops.integer import INTEGER
 from relaxir.ops.joining import JOINING
 from relaxir.ops.linalg import LINALG
 from relaxir.ops.matmul import MATMUL
@@ -31,6 +32,7 @@ from relaxir.ops.namespace import OpNamespace
 from relaxir.ops.norm import NORM
 from relaxir.ops.patches import PATCHES
 from relaxir.ops.pooling import POOLING
+from relaxir.ops.quantize import QUANTIZE
 from relaxir.ops.rectifier import RECTIFIER
 from relaxir.ops.reduce import REDUCE
 from relaxir.ops.reduce_norm import REDUCE_NORM
@@ -65,6 +67,7 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *FOURIER,
     *GATHERING,
     *GLOBAL_POOL,
+    *INTEGER,
     *JOINING,
     *LINALG,
     *MATMUL,
@@ -72,6 +75,7 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *NORM,
     *PATCHES,
     *POOLING,
+    *QUANTIZE,
     *RECTIFIER,
     *REDUCE,
     *REDUCE_NORM,

@@ -52,6 +52,8 @@ def conv_operands(ctx: InferCtx, args: Sequence[Type]) -> tuple[TensorType, Tens
     check_same_dtype(ctx, (x, w), ("x", "weight"))
     if x.rank != w.rank:
         ctx.fail(f"x has rank {x.rank} but weight has rank {w.rank}", code="rank-mismatch")
+    if x.rank < 2:
+        ctx.fail(f"x has rank {x.rank}, expected (batch, channels, *spatial)", code="rank-mismatch")
     return x, w
 
 

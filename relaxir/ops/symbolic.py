@@ -44,10 +44,12 @@ LIMIT: Final = 4096
 """Elements beyond which a tensor is data, not a shape."""
 STRUCTURAL: Final = frozenset(
     "reshape permute_dims expand_dims squeeze broadcast_to concat stack split tile repeat flip roll strided_slice take "
-    "gather_elements gather_nd".split()
+    "gather_elements gather_nd scatter_elements scatter_nd".split()
 )
 """Operators that move elements without looking at them: their references take object arrays."""
-INDEX_OPERAND: Final[Mapping[str, int]] = MappingProxyType({"take": 1, "gather_elements": 1, "gather_nd": 1})
+INDEX_OPERAND: Final[Mapping[str, int]] = MappingProxyType(
+    {"take": 1, "gather_elements": 1, "gather_nd": 1, "scatter_elements": 1, "scatter_nd": 1}
+)
 
 
 class UndecidedError(Exception):
@@ -132,9 +134,22 @@ def _finish(result: Any, facts: Facts) -> SymbolicArray:
 
 
 def _moved(op: Op[Any], args: tuple[SymbolicArray, ...], attrs: Attrs) -> Any:
+    if _result_size(op.name, args, attrs) > LIMIT or getattr(attrs, "reduction", "none") != "none":
+        raise UndecidedError
     place = INDEX_OPERAND.get(op.name)
     operands = tuple(_numbers(a) if n == place else a for n, a in enumerate(args))
     return op.reference(operands, attrs)
+
+
+def _result_size(name: str, args: tuple[SymbolicArray, ...], attrs: Any) -> int:
+    """Elements of the result of an operator that repeats elements, asked before anything is allocated."""
+    if name == "broadcast_to":
+        factors = attrs.shape
+    elif name == "tile":
+        factors = (args[0].size, *attrs.repeats)
+    else:
+        factors = (args[0].size, attrs.repeats if name == "repeat" else 1)
+    return int(product(factors)) if all(isinstance(d, int) for d in factors) else LIMIT + 1
 
 
 def _numbers(array: SymbolicArray) -> NDArray[np.int64]:
@@ -152,6 +167,8 @@ Rule = Callable[[tuple[SymbolicArray, ...], Any, Facts], Any]
 def _apply(fn: Callable[..., Any], *arrays: SymbolicArray) -> SymbolicArray:
     """``fn`` on every element of broadcast arrays."""
     spread = np.broadcast_arrays(*arrays)
+    if spread[0].size > LIMIT:
+        raise UndecidedError
     result = np.empty(spread[0].shape, object)
     for place in np.ndindex(result.shape):
         result[place] = fn(*(a[place] for a in spread))

@@ -12,7 +12,7 @@ After:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from relaxir.ir.expr import (
@@ -25,13 +25,13 @@ from relaxir.ir.expr import (
     Expr,
     FuncCall,
     Function,
-    If,
     MatchCast,
     OpCall,
     Var,
 )
 from relaxir.ir.module import IRModule
-from relaxir.ir.rewrite import expr_dims, leaves, map_functions, used_in_body, used_vars
+from relaxir.ir.parts import bodies_of, with_bodies
+from relaxir.ir.rewrite import expr_dims, leaves, map_functions, used_vars
 from relaxir.passes.base import Pass, PassContext
 from relaxir.sym import Dim, DimLike, free_dims
 
@@ -45,10 +45,8 @@ def has_effect(expr: Expr, module: IRModule) -> bool:
     if isinstance(expr, FuncCall):
         callee = module.functions.get(expr.callee)
         return not (isinstance(callee, Function) and callee.pure)
-    if isinstance(expr, If):
-        branches = (*expr.then.bindings, *expr.other.bindings)
-        return any(isinstance(b, Check | MatchCast) or has_effect(b.value, module) for b in branches)
-    return False
+    inner = (b for body in bodies_of(expr) for b in body.bindings)
+    return any(isinstance(b, Check | MatchCast) or has_effect(b.value, module) for b in inner)
 
 
 class _Liveness:
@@ -86,13 +84,9 @@ class _Liveness:
         self._note_dims(expr_dims(b.value))
         for leaf in leaves(b.value):
             self._note_dims(expr_dims(leaf))
-        if isinstance(b.value, If) and isinstance(b, Bind):
-            self.vars.update(used_vars(b.value.cond))
-            for branch in (b.value.then, b.value.other):
-                self.vars.update(used_in_body(branch))
-                for inner in branch.bindings:
-                    if not isinstance(inner, Check):
-                        self._note_dims(expr_dims(inner.value))
+        if isinstance(b, Bind) and bodies_of(b.value):
+            value = with_bodies(b.value, tuple(map(self.body, bodies_of(b.value))))
+            b = b if value is b.value else replace(b, value=value)
         self.vars.update(used_vars(b.value))
         if isinstance(b.value, Var):
             self.vars.add(b.value)

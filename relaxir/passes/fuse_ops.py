@@ -28,11 +28,11 @@ from relaxir.ir.expr import (
     Expr,
     FuncCall,
     Function,
-    If,
     ShapeExpr,
     Var,
 )
 from relaxir.ir.module import AnyFunc, IRModule
+from relaxir.ir.parts import bodies_of, with_bodies
 from relaxir.ir.rewrite import expr_dims, leaves, used_vars
 from relaxir.ir.types import TensorType
 from relaxir.passes.base import Level, Pass, PassContext
@@ -200,9 +200,7 @@ class _Fuser:
         return Body(tuple(blocks), body.result)
 
     def block(self, block: BindingBlock, outside: set[Var]) -> BindingBlock:
-        captured = {
-            v for b in block.bindings if isinstance(b, Bind) and isinstance(b.value, If) for v in used_vars(b.value)
-        }
+        captured = {v for b in block.bindings if isinstance(b, Bind) and bodies_of(b.value) for v in used_vars(b.value)}
         groups = _Grouping(block, outside | captured, self.programs).decide()
         at = {g.root: g for g in groups}
         inside = {m for g in groups for m in g.members}
@@ -215,10 +213,10 @@ class _Fuser:
         return BindingBlock(tuple(out), block.dataflow, block.outputs)
 
     def branches(self, b: Binding, outside: set[Var]) -> Binding:
-        if not isinstance(b, Bind) or not isinstance(b.value, If):
+        if not isinstance(b, Bind) or not bodies_of(b.value):
             return b
-        value = replace(b.value, then=self.body(b.value.then, outside), other=self.body(b.value.other, outside))
-        return replace(b, value=value)
+        bodies = tuple(self.body(body, outside) for body in bodies_of(b.value))
+        return replace(b, value=with_bodies(b.value, bodies))
 
     def emit(self, group: _Group, bindings: tuple[Binding, ...]) -> Bind:
         members = [bindings[m] for m in sorted(group.members)]

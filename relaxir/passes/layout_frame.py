@@ -7,12 +7,13 @@ all sizes.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from relaxir.passes.liveness import Lifetime
 from relaxir.support.dtypes import info
-from relaxir.sym import Dim, DimLike, Facts, Proof, add, ceildiv, evaluate, free_dims, max_, mul, product
+from relaxir.sym import Dim, DimLike, Facts, Proof, add, ceildiv, evaluate, free_dims, max_, mul, product, to_text
 
 ALIGNMENT = 64  # bytes: one cache line, and the widest vector
 
@@ -48,6 +49,18 @@ def representative_sizes(dims: Sequence[Dim]) -> tuple[dict[str, int], ...]:
     return first, middle, swapped, large
 
 
+def sample_sizes(dims: Sequence[Dim], count: int = 32) -> tuple[dict[str, int], ...]:
+    """Values of the symbols over their whole ranges, the ends and odd ones first of all; the same in every run."""
+    rng = random.Random(0)
+
+    def draw(d: Dim) -> int:
+        value = max(d.min, rng.choice((0, 1, 2, 3, 7, 17, 64, 1000)))
+        value = value if d.max is None else min(value, d.max)
+        return value // d.multiple_of * d.multiple_of if value >= d.min else d.min
+
+    return tuple({d.name: draw(d) for d in dims} for _ in range(count))
+
+
 def place(lives: Sequence[Lifetime], sizes: Sequence[DimLike], facts: Facts) -> Placement:
     """Offsets of all tensors and the size of the frame."""
     if not lives:
@@ -65,7 +78,7 @@ def place(lives: Sequence[Lifetime], sizes: Sequence[DimLike], facts: Facts) -> 
             if best is None or score < best[0] - 1e-9:
                 best = (score, below)
     assert best is not None
-    return _symbolic(sizes, best[1], worlds, facts)
+    return _symbolic(sizes, best[1], (*worlds, *sample_sizes(dims)), facts)
 
 
 def _orders(lives: Sequence[Lifetime], at: Sequence[int]) -> tuple[list[int], ...]:
@@ -157,7 +170,7 @@ def prune(candidates: Sequence[DimLike], worlds: Sequence[Mapping[str, int]], fa
     """Drop candidates that another one provably reaches at every size; values at sample sizes spare most proofs."""
     values = {c: tuple(evaluate(c, w) for w in worlds) for c in candidates}
     kept: list[DimLike] = []
-    for c in sorted(candidates, key=lambda c: (tuple(-v for v in values[c]), str(c))):
+    for c in sorted(candidates, key=lambda c: (tuple(-v for v in values[c]), to_text(c))):
         dominated = any(
             all(a >= b for a, b in zip(values[k], values[c], strict=True)) and facts.prove_le(c, k) is Proof.PROVED
             for k in kept

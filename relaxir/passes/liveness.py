@@ -87,7 +87,7 @@ class Liveness:
 
     def _extend(self, start: int) -> None:
         for life in self.lifetimes.values():
-            if life.first < start < life.last:
+            if life.first <= start < life.last:
                 life.last = self.position
 
 

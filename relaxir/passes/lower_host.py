@@ -31,6 +31,7 @@ from relaxir.ir.expr import (
     FuncCall,
     Function,
     If,
+    Loop,
     MatchCast,
     OpCall,
     ShapeExpr,
@@ -39,11 +40,14 @@ from relaxir.ir.expr import (
     Var,
 )
 from relaxir.ir.module import AnyFunc, IRModule
+from relaxir.ir.rewrite import function_dims
 from relaxir.ir.types import ShapeType, TensorType, TupleType, Type, type_dims
 from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.passes.entry import EntryBinder, condition
+from relaxir.passes.lower_loop import LoopLowering
 from relaxir.support.errors import UnsupportedError
-from relaxir.sym import Dim, DimLike, free_dims, substitute
+from relaxir.support.spans import Span
+from relaxir.sym import Dim, DimLike, free_dims, fresh, substitute
 from relaxir.tir import (
     Alias,
     AllocFrame,
@@ -116,6 +120,10 @@ class _Lowering:
         self.loaded: dict[int, Buffer] = {}
         self.preamble: list[Stmt] = []
         self.names: set[str] = set()
+        self.entry: set[Dim] = set()  # symbols known before the first statement of the body
+        self.depth = 0  # branches around the statement being lowered
+        self.symbols = {d.name for d in function_dims(func)}
+        self.rooms = 0
         self.claims: dict[Var, tuple[tuple[int, TensorType] | None, ...]] = {}
 
     # ---- the whole function ----------------------------------------------------------------------------------------
@@ -139,6 +147,7 @@ class _Lowering:
                     self.preamble.append(BindDim(d, b[i]))
         self.preamble.extend(binder.bind(params, self.func.where))
         self.bound.update(binder.known)
+        self.entry.update(binder.known)
         results = leaf_types(self.func.ret)
         self.claim(self.func.body)
         outputs: dict[int, Buffer] = {}
@@ -204,19 +213,26 @@ class _Lowering:
         """Define symbols, then see the same memory at the new type."""
         for actual, wanted in zip(type_dims(b.value.type), type_dims(b.var.type), strict=True):
             if isinstance(wanted, Dim) and wanted in b.defines and wanted not in self.bound:
-                yield BindDim(wanted, as_expr(actual))
-                yield Assert(
-                    as_expr(wanted) >= wanted.min,
-                    "runtime-shape",
-                    f"{wanted.name} is {{}}, but must be at least {wanted.min}",
-                    (as_expr(wanted),),
-                    b.span,
-                )
+                defined = self.define(wanted, actual, b.span)
+                if self.depth == 0 and self.entry.issuperset(free_dims(actual)):
+                    self.preamble.extend(defined)  # known at entry: one frame for everything sized by it
+                    self.entry.add(wanted)
+                else:
+                    yield from defined
                 self.bound.add(wanted)
+        if isinstance(b.var.type, ShapeType):
+            return  # its dims say it all
         stmts: list[Stmt] = []
         source = self.flat(b.value, stmts)
         yield from stmts
         yield from self.view(b.var, source)
+
+    @staticmethod
+    def define(symbol: Dim, value: DimLike, span: Span | None) -> tuple[Stmt, ...]:
+        """A symbol from a dimension expression, checked against its range."""
+        size = as_expr(symbol)
+        text = f"{symbol.name} is {{}}, but must be at least {symbol.min}"
+        return BindDim(symbol, as_expr(value)), Assert(size >= symbol.min, "runtime-shape", text, (size,), span)
 
     def view(self, var: Var, source: tuple[Buffer, ...]) -> Iterator[Stmt]:
         """Name memory under a variable, as an alias where the shape is written differently."""
@@ -248,6 +264,8 @@ class _Lowering:
             yield from self.call(b, value, outputs)
         elif isinstance(value, If):
             yield from self.branch(b, value)
+        elif isinstance(value, Loop):
+            yield from LoopLowering(self, b, value).lower()
         elif isinstance(value, ShapeExpr):
             self.buffers[b.var] = ()
         else:
@@ -336,7 +354,9 @@ class _Lowering:
     def arm(self, body: Body, b: Bind, results: tuple[Buffer, ...], known: tuple[bool, ...]) -> Iterator[Stmt]:
         """One branch: its bindings, the joined symbols, the results."""
         outer, bound = dict(self.buffers), set(self.bound)
+        self.depth += 1
         yield from self.body(body)
+        self.depth -= 1
         for actual, joined in zip(type_dims(body.type), type_dims(b.var.type), strict=True):
             if isinstance(joined, Dim) and joined in b.defines:
                 yield BindDim(joined, as_expr(actual))
@@ -383,6 +403,17 @@ class _Lowering:
         stmts.append(AllocFrame(buffer))
         stmts.extend(_store(buffer, i, d) for i, d in enumerate(expr.dims))
         return buffer
+
+    def new_room(self) -> int:
+        """A room of a new number."""
+        self.rooms += 1
+        return self.rooms - 1
+
+    def new_dim(self, name: str) -> Dim:
+        """A symbol of a new name."""
+        symbol = fresh(name, self.symbols)
+        self.symbols.add(symbol.name)
+        return symbol
 
     def buffer(self, name: str, t: TensorType, scope: Scope = Scope.GLOBAL) -> Buffer:
         """A buffer with a name unique in the program."""

@@ -20,7 +20,20 @@ from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.passes.layout_frame import byte_size, place
 from relaxir.passes.liveness import liveness
 from relaxir.sym import Dim, Facts, free_dims
-from relaxir.tir import AllocFrame, Assert, BindDim, Buffer, ConstantData, If, OpenFrame, PrimFunc, Seq, Stmt
+from relaxir.tir import (
+    AllocFrame,
+    Assert,
+    BindDim,
+    Buffer,
+    ConstantData,
+    For,
+    If,
+    OpenFrame,
+    PrimFunc,
+    Seq,
+    Stmt,
+    While,
+)
 from relaxir.tir.visit import walk
 
 
@@ -69,13 +82,15 @@ class _Planner:
                 for arm in (s.then, s.other):
                     if arm is not None:
                         self.assign(_items(arm), bound, self._open_early(visible, bound, s, arm))
+            elif isinstance(s, While | For):
+                self.assign(_items(s.body), bound, self._open_early(visible, bound, s, s.body))
             elif isinstance(s, Seq):
                 self.assign(s.stmts, bound, visible)
 
     def _open_early(
-        self, visible: tuple[tuple[frozenset[Dim], _Frame], ...], bound: frozenset[Dim], at: If, arm: Stmt
+        self, visible: tuple[tuple[frozenset[Dim], _Frame], ...], bound: frozenset[Dim], at: Stmt, arm: Stmt
     ) -> tuple[tuple[frozenset[Dim], _Frame], ...]:
-        """What a branch allocates at sizes known before it goes to a frame shared with the other branch."""
+        """What a branch or loop allocates at sizes known before it goes to one frame, opened before it."""
         wanted = [s for s in walk(arm) if isinstance(s, AllocFrame)]
         if not any({d for e in s.buffer.shape for d in free_dims(e)} <= bound for s in wanted):
             return visible
@@ -117,6 +132,8 @@ class _Planner:
         if isinstance(stmt, If):
             other = None if stmt.other is None else self.rewrite(stmt.other, opens, places)
             return If(stmt.cond, self.rewrite(stmt.then, opens, places), other)
+        if isinstance(stmt, While | For):
+            return replace(stmt, body=self.rewrite(stmt.body, opens, places))
         return places[stmt.buffer] if isinstance(stmt, AllocFrame) else stmt
 
 

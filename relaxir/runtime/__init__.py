@@ -1,1 +1,1 @@
-"""relaxir.runtime."""
+"""Loading and calling what was compiled, and the reference interpreter."""

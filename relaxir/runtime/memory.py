@@ -9,19 +9,29 @@ from typing import Any
 from relaxir.ir.module import IRModule
 from relaxir.support.errors import ArgumentError
 from relaxir.sym import Dim, DimLike, add, dim, evaluate, free_dims, parse, to_text
-from relaxir.tir import OpenFrame
+from relaxir.tir import BindDim, Const, OpenFrame, Size
 from relaxir.tir.visit import walk
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of the largest frame of one call (weights, inputs and results are not in it)."""
+    """Bytes of the frames of one call (weights, inputs and results are not in it).
+
+    Attributes:
+        function: whose.
+        peak: the formula.
+        where: symbols of the formula that are formulas of the function's own, in the order of their definition.
+    """
 
     function: str
     peak: DimLike
+    where: tuple[tuple[Dim, DimLike], ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.function}: {to_text(self.peak)} bytes"
+        lines = [f"{self.function}: {to_text(self.peak)} bytes"]
+        used = self.needed()
+        lines += [f"  where {d.name} = {to_text(value)}" for d, value in self.where if d in used]
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
         return f"<memory of {self}>"
@@ -29,34 +39,48 @@ class Memory:
     def __rich__(self) -> str:
         return str(self)
 
+    def needed(self) -> frozenset[Dim]:
+        """Symbols that the formula needs, directly or through definitions."""
+        used = set(free_dims(self.peak))
+        for d, value in reversed(self.where):
+            if d in used:
+                used.update(free_dims(value))
+        return frozenset(used)
+
+    @property
+    def symbols(self) -> tuple[Dim, ...]:
+        """Symbols whose sizes have to be given, by name."""
+        defined = {d for d, _ in self.where}
+        return tuple(sorted((d for d in self.needed() if d not in defined), key=lambda d: d.name))
+
     def __call__(self, **sizes: int) -> int:
         """Peak in bytes at given sizes of the symbols.
 
         Raises:
             ArgumentError: a symbol without a size.
         """
-        missing = [s.name for s in free_dims(self.peak) if s.name not in sizes]
+        missing = [s.name for s in self.symbols if s.name not in sizes]
         if missing:
             raise ArgumentError(f"memory of {self.function}: give a size for `{missing[0]}`")
-        return evaluate(self.peak, sizes)
+        used = self.needed()
+        world = dict(sizes)
+        for d, value in self.where:
+            if d in used:
+                world[d.name] = evaluate(value, world)
+        return evaluate(self.peak, world)
 
-    @property
-    def symbols(self) -> tuple[Dim, ...]:
-        """Symbols of the formula."""
-        return free_dims(self.peak)
+    def to_json(self) -> dict[str, Any]:
+        """Texts for a library's metadata."""
+        return {"peak": to_text(self.peak), "where": [[d.name, to_text(v)] for d, v in self.where]}
 
     @staticmethod
-    def parse_formulas(data: Mapping[str, Any]) -> dict[str, DimLike]:
-        """Formulas from a library's metadata."""
-        scope: dict[str, Dim] = {}
-        for f in data["functions"]:
-            for n, r in f["symbols"].items():
-                scope[n] = dim(n, min=r[0], max=r[1], multiple_of=r[2])
-        formulas: dict[str, DimLike] = {}
-        for name, text in data["memory"].items():
-            words = {w for w in _words(text) if w not in scope}
-            formulas[name] = parse(text, {**scope, **{w: dim(w) for w in words}})
-        return formulas
+    def from_json(function: str, data: Mapping[str, Any]) -> Memory:
+        """Inverse of `to_json`."""
+        texts = [data["peak"], *(v for _, v in data["where"])]
+        names = {w for t in texts for w in _words(t)} | {n for n, _ in data["where"]}
+        scope = {n: dim(n) for n in names}
+        where = tuple((scope[n], parse(v, scope)) for n, v in data["where"])
+        return Memory(function, parse(data["peak"], scope), where)
 
 
 def _words(text: str) -> set[str]:
@@ -65,14 +89,18 @@ def _words(text: str) -> set[str]:
     return {w for w in cleaned.split() if not w[0].isdigit() and w not in functions}
 
 
-def frame_formulas(planned: IRModule) -> dict[str, DimLike]:
+def memory_of(planned: IRModule) -> dict[str, Memory]:
     """Sum of the frames of each host program: the peak of a call, since frames are popped at its end."""
-    formulas: dict[str, DimLike] = {}
+    found: dict[str, Memory] = {}
     for name, func in planned.prim_funcs().items():
         if func.is_host:
             total: DimLike = 0
+            where: list[tuple[Dim, DimLike]] = []
             for s in walk(func.body):
                 if isinstance(s, OpenFrame):
                     total = add(total, s.size)
-            formulas[name] = total
-    return formulas
+                elif isinstance(s, BindDim) and isinstance(s.value, Size | Const):
+                    value = s.value.expr if isinstance(s.value, Size) else int(s.value.value)
+                    where.append((s.dim, value))
+            found[name] = Memory(name, total, tuple(where))
+    return found

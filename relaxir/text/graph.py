@@ -7,7 +7,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from relaxir.ir.expr import Bind, Binding, BindingBlock, Body, Check, Expr, Function, If, MatchCast, Var
+from relaxir.ir.expr import (
+    Bind,
+    Binding,
+    BindingBlock,
+    Body,
+    Check,
+    Expr,
+    Function,
+    If,
+    Loop,
+    MatchCast,
+    TupleExpr,
+    Var,
+)
+from relaxir.ir.loops import COUNTER, loop_problems, loop_type
 from relaxir.ir.printer import FUNCTION_KEYWORDS
 from relaxir.ir.relations import Subtype, join, subtype
 from relaxir.ir.retype import TypeScope
@@ -119,6 +133,7 @@ class _Collected:
     blocks: list[BindingBlock] = field(default_factory=list)
     open: list[Binding] = field(default_factory=list)
     pending: list[Dim] = field(default_factory=list)
+    changing: list[Dim] = field(default_factory=list)
 
     def close(self) -> None:
         """End the current block outside dataflow."""
@@ -138,7 +153,9 @@ class _BodyReader:
         """Statements of a function or branch, but for its result."""
         found = _Collected()
         for s in stmts:
-            if isinstance(s, ast.With):
+            if isinstance(s, ast.With) and member(s.items[0].context_expr, "R") == "loop":
+                self._loop(s, found)
+            elif isinstance(s, ast.With):
                 found.close()
                 found.blocks.append(self._dataflow(s, found.pending))
             else:
@@ -192,11 +209,11 @@ class _BodyReader:
             raise self.source.error("a binding has one name and one value", s)
         call = s.value if isinstance(s.value, ast.Call) else None
         kind = member(call, "R") if call is not None else None
-        if call is not None and kind in ("dim", "fresh_dim"):
+        if call is not None and kind in ("dim", "fresh_dim", "loop_dim"):
             dim = read_dim_declaration(call, self.source)
             self.scope.define(target.id, dim, target)
-            if kind == "fresh_dim":
-                found.pending.append(dim)
+            if kind != "dim":
+                (found.pending if kind == "fresh_dim" else found.changing).append(dim)
             return
         defines = tuple(found.pending)
         found.pending.clear()
@@ -261,6 +278,45 @@ class _BodyReader:
         var = Var(name.id, type_)
         self.scope.define(name.id, var, name)
         found.open.append(Bind(var, If(cond, then, other, type_, self.source.span(s.test)), owned))
+
+    def _loop(self, s: ast.With, found: _Collected) -> None:
+        source, head, last = self.source, s.items[0], s.body[-1]
+        defines, changing = tuple(found.pending), tuple(found.changing)
+        found.pending.clear()
+        found.changing.clear()
+        assert isinstance(head.context_expr, ast.Call)
+        given = source.arguments(head.context_expr, ("init", "types"), ("trips", "start"))
+        init = tuple(self.values.operand(e) for e in source.items(given["init"]))
+        trips, start = (self.values.operand(given[k]) if k in given else None for k in ("trips", "start"))
+        span = source.span(head.context_expr)
+        names = [e for e in source.items(head.optional_vars or head.context_expr) if isinstance(e, ast.Name)]
+        target = last.target if isinstance(last, ast.AnnAssign) else None
+        if not isinstance(last, ast.AnnAssign) or not isinstance(target, ast.Name) or last.value is None:
+            raise source.error("a loop ends with name: R.Tuple(...) = R.next(...)", last)
+        if len(names) != 1 + len(init) or not isinstance(last.value, ast.Call) or member(last.value, "R") != "next":
+            raise source.error("a loop names the iteration and its carried values, and ends with R.next(...)", s)
+        written = read_type(last.annotation, self.scope.dims, source)
+        outer = self.values.types
+        self.values.types = inner = outer.branch()
+        inner.define(changing)
+        types = [read_type(t, self.scope.dims, source) for t in source.items(given["types"])]
+        params = tuple(Var(n.id, t) for n, t in zip(names, (COUNTER, *types), strict=True))
+        try:
+            with self.scope.nested():
+                for n, p in zip(names, params, strict=True):
+                    self.scope.define(n.id, p, n)
+                blocks = self.blocks(s.body[:-1])
+                result = TupleExpr(tuple(self.values.operand(e) for e in last.value.args))
+        finally:
+            self.values.types = outer
+        loop = Loop(trips, start, init, params, changing, Body(blocks, result), written, span)
+        for problem in loop_problems(loop, inner.facts):
+            raise source.error(problem, s, "parse-annotation")
+        ctx = outer.ctx("loop", span)
+        type_, owned = self.values.settle(loop_type(loop, ctx, defines), written, defines, ctx, last)
+        var = Var(target.id, type_)
+        self.scope.define(target.id, var, target)
+        found.open.append(Bind(var, loop, owned))
 
     def _branch(self, stmts: Sequence[ast.stmt], s: ast.If) -> tuple[Body, ast.Name, Type | None]:
         last = stmts[-1] if stmts else s

@@ -21,9 +21,12 @@ from relaxir.tir import (
     CallLibrary,
     ConstantData,
     Copy,
+    Grow,
+    InRoom,
     OpenFrame,
     Scope,
     Stmt,
+    SwapRooms,
 )
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ DEFINITIONS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = Mapp
         "alloc_frame": (("shape", "dtype"), ("scope", "frame", "offset")),
         "alloc_output": (("index", "shape", "dtype"), ("scope",)),
         "constant": (("index", "shape", "dtype"), ("scope",)),
+        "in_room": (("room", "shape", "dtype"), ("scope", "offset")),
         "alias": (("source", "shape", "dtype"), ("scope", "offset")),
     }
 )
@@ -43,6 +47,8 @@ DEFINITIONS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = Mapp
 EFFECTS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = MappingProxyType(
     {
         "open_frame": (("frame", "size"), ()),
+        "grow": (("room", "size"), ()),
+        "swap_rooms": (("first", "second"), ()),
         "copy": (("target", "source"), ()),
         "call_kernel": (("callee", "args"), ("dims",)),
         "call_host": (("callee", "args", "outputs"), ()),
@@ -72,6 +78,8 @@ class HostReader:
             return AllocFrame(buffer, frame, r.dim(args["offset"]) if "offset" in args else None)
         if kind == "alias":
             return Alias(buffer, r.buffer(args["source"]), r.dim(args["offset"]) if "offset" in args else 0)
+        if kind == "in_room":
+            return InRoom(buffer, source.integer(args["room"]), r.dim(args["offset"]) if "offset" in args else 0)
         index = source.integer(args["index"])
         return AllocOutput(buffer, index) if kind == "alloc_output" else ConstantData(buffer, index)
 
@@ -89,6 +97,10 @@ class HostReader:
         args = source.arguments(call, *EFFECTS[kind])
         if kind == "open_frame":
             return OpenFrame(source.integer(args["frame"]), r.dim(args["size"]))
+        if kind == "grow":
+            return Grow(source.integer(args["room"]), r.dim(args["size"]))
+        if kind == "swap_rooms":
+            return SwapRooms(source.integer(args["first"]), source.integer(args["second"]))
         if kind == "copy":
             return Copy(r.buffer(args["target"]), r.buffer(args["source"]))
         if kind == "call_host":

@@ -39,7 +39,10 @@ from relaxir.tir.host import (
     ConstantData,
     Copy,
     Extent,
+    Grow,
+    InRoom,
     OpenFrame,
+    SwapRooms,
 )
 from relaxir.tir.stmt import (
     Alloc,
@@ -87,7 +90,9 @@ __all__ = (
     "Extent",
     "For",
     "ForKind",
+    "Grow",
     "If",
+    "InRoom",
     "Intrinsic",
     "Let",
     "Load",
@@ -101,6 +106,7 @@ __all__ = (
     "Size",
     "Stmt",
     "Store",
+    "SwapRooms",
     "Switch",
     "Var",
     "While",

@@ -112,3 +112,32 @@ class ConstantData(Stmt):
 
     buffer: Buffer
     index: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grow(Stmt):
+    """Room ``room`` has at least ``size`` bytes, its content kept.
+
+    A room is one block of the pool that grows geometrically: for what a loop makes of unknown size. Rooms are numbered
+    in the function, empty at its start, and given back when it returns.
+    """
+
+    room: int
+    size: DimLike
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InRoom(Stmt):
+    """``buffer`` names the memory of a room from element ``offset`` on, until the room grows or is swapped."""
+
+    buffer: Buffer
+    room: int
+    offset: DimLike = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SwapRooms(Stmt):
+    """Exchange the blocks of two rooms; buffers named before stay with their block."""
+
+    first: int
+    second: int

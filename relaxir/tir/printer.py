@@ -22,7 +22,10 @@ from relaxir.tir.host import (
     CallLibrary,
     ConstantData,
     Copy,
+    Grow,
+    InRoom,
     OpenFrame,
+    SwapRooms,
 )
 from relaxir.tir.literals import string_text, value_text
 from relaxir.tir.names import RESERVED, DimNames, Names, dim_ranges, identifier, is_plain, tuple_text
@@ -220,6 +223,10 @@ class StmtPrinter(ExprPrinter):
             return f"{self.dims.add(s.dim)} = T.bind_dim({', '.join(parts)})"
         if isinstance(s, OpenFrame):
             return f"T.open_frame({s.frame}, {self.dims.text(s.size)})"
+        if isinstance(s, Grow):
+            return f"T.grow({s.room}, {self.dims.text(s.size)})"
+        if isinstance(s, SwapRooms):
+            return f"T.swap_rooms({s.first}, {s.second})"
         if isinstance(s, Copy):
             return f"T.copy({self.buffer(s.target)}, {self.buffer(s.source)})"
         if isinstance(s, CallKernel):
@@ -242,6 +249,9 @@ class StmtPrinter(ExprPrinter):
             offset = f", offset={self.dims.text(s.offset)}" if s.offset != 0 else ""
             typed = self._typed(s.buffer, Scope.GLOBAL)
             return self._host_buffer(s.buffer, f"T.alias({self.buffer(s.source)}, {typed}{offset})")
+        if isinstance(s, InRoom):
+            offset = f", offset={self.dims.text(s.offset)}" if s.offset != 0 else ""
+            return self._host_buffer(s.buffer, f"T.in_room({s.room}, {self._typed(s.buffer, Scope.GLOBAL)}{offset})")
         raise TypeError(f"no text form for statement {type(s).__name__}")
 
     def _host_buffer(self, b: Buffer, value: str) -> str:

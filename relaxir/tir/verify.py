@@ -33,7 +33,18 @@ from relaxir.sym import Dim, DimLike, free_dims
 from relaxir.tir.buffer import Buffer, Scope
 from relaxir.tir.expr import Bcast, Binary, BinOp, Call, Const, Expr, Intrinsic, Load, Select, Size, Var
 from relaxir.tir.func import PrimFunc
-from relaxir.tir.host import Alias, AllocFrame, AllocOutput, BindDim, CallKernel, ConstantData, Extent, OpenFrame
+from relaxir.tir.host import (
+    Alias,
+    AllocFrame,
+    AllocOutput,
+    BindDim,
+    CallKernel,
+    ConstantData,
+    Extent,
+    Grow,
+    InRoom,
+    OpenFrame,
+)
 from relaxir.tir.independence import dependent_stores
 from relaxir.tir.stmt import (
     Alloc,
@@ -259,13 +270,15 @@ class _Checker:
                 self._dim(d, f"the call of `{s.callee}`")
         elif isinstance(s, OpenFrame):
             self._dim(s.size, f"frame {s.frame}")
-        if isinstance(s, AllocFrame | AllocOutput | ConstantData | Alias):
-            offset = s.offset if isinstance(s, Alias | AllocFrame) else None
+        elif isinstance(s, Grow):
+            self._dim(s.size, f"room {s.room}")
+        if isinstance(s, AllocFrame | AllocOutput | ConstantData | Alias | InRoom):
+            offset = s.offset if isinstance(s, Alias | AllocFrame | InRoom) else None
             for d in (*s.buffer.shape, *(() if offset is None else (offset,))):
                 self._dim(d, f"buffer `{s.buffer.name}`")
         for b in used_buffers(s):
             self._defined(b)
-        if isinstance(s, AllocFrame | AllocOutput | ConstantData | Alias):
+        if isinstance(s, AllocFrame | AllocOutput | ConstantData | Alias | InRoom):
             self.buffers.add(s.buffer)  # visible until the function ends
 
     def _defined(self, b: Buffer) -> None:

@@ -20,7 +20,10 @@ from relaxir.tir.host import (
     CallLibrary,
     ConstantData,
     Copy,
+    Grow,
+    InRoom,
     OpenFrame,
+    SwapRooms,
 )
 from relaxir.tir.stmt import Alloc, Assert, Axis, Block, For, If, Let, Prefetch, Seq, Stmt, Store, Switch, While
 
@@ -162,7 +165,7 @@ def map_stmt(
 
 
 DIM_FIELDS = frozenset({"dims", "offset", "size"})
-DIM_STMTS = frozenset({CallKernel, Alias, AllocFrame, OpenFrame})
+DIM_STMTS = frozenset({CallKernel, Alias, AllocFrame, Grow, InRoom, OpenFrame})
 
 
 def substitute_vars(node: Node, mapping: Mapping[Var, Expr]) -> Node:
@@ -243,9 +246,9 @@ def free_dims_of(params: Sequence[Buffer], body: Stmt) -> tuple[Dim, ...]:
         elif isinstance(s, CallKernel):
             for d in s.dims:
                 add(d)
-        elif isinstance(s, Alias | AllocFrame) and s.offset is not None:
+        elif isinstance(s, Alias | AllocFrame | InRoom) and s.offset is not None:
             add(s.offset)
-        elif isinstance(s, OpenFrame):
+        elif isinstance(s, OpenFrame | Grow):
             add(s.size)
     return tuple(sorted((d for d in used if d not in bound), key=lambda d: d.name))
 
@@ -260,6 +263,9 @@ HOST_STATEMENTS = (
     CallLibrary,
     ConstantData,
     Copy,
+    Grow,
+    InRoom,
     OpenFrame,
+    SwapRooms,
 )
 LEAF_STATEMENTS = (Store, Assert, Prefetch, *HOST_STATEMENTS)

@@ -9,6 +9,7 @@ import doctest
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,11 +31,24 @@ def examples(text: str, name: str) -> doctest.DocTest:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_page(page: Path) -> None:
+def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # examples write files
     test = examples(page.read_text(encoding="utf-8"), page.name)
     report: list[str] = []
     result = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=report.append)
     assert result.failed == 0, "".join(report)
+
+
+def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = (b for b in FENCE.findall((ROOT / "README.md").read_text(encoding="utf-8")) if "exe.export" in b)
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    weights = rng.standard_normal((768, 3072), np.float32)
+    names = {"weights": weights, "array": rng.standard_normal((3, 768), np.float32)}
+    exec(block, names)
+    assert names["out"].shape == (3, 3072)
+    assert {p.name for p in tmp_path.iterdir()} == {"model.so", "model.h"}
+    assert capsys.readouterr().out.startswith("main: ")
 
 
 def test_a_wrong_example_fails() -> None:

@@ -2,7 +2,8 @@
 
 Invariants:
 
-1. There is one way out, the block ``exit``; it pops every open frame, in reverse order, and returns the status.
+1. There is one way out, the block ``exit``; it pops every open frame, in reverse order, gives back the rooms, and
+   returns the status.
 2. What an arm of a branch defines (dimensions, memory) is kept in stack slots, so that it is known after the branch.
 3. All memory counts as one: buffers may alias, and kernels write behind the emitter's back.
 """
@@ -36,7 +37,10 @@ from relaxir.tir.host import (
     ConstantData,
     Copy,
     Extent,
+    Grow,
+    InRoom,
     OpenFrame,
+    SwapRooms,
 )
 from relaxir.tir.stmt import For, If, Stmt, While
 
@@ -86,6 +90,7 @@ class Host(HostMemory):
         self.w.start("exit")
         for slot in reversed(self.opened):
             self.close_frame(slot)
+        self.close_rooms()
         status = self.w.here("load i32, ptr %status, align 4", "i32")
         self.w.line(f"ret i32 {status.text}")
         return (
@@ -189,6 +194,13 @@ class Host(HostMemory):
         elif isinstance(stmt, Alias):
             offset = self.bytes_of(self.dim_linear(stmt.offset), stmt.source)
             self.set_name(stmt.buffer, self.at(self.base(stmt.source), offset))
+        elif isinstance(stmt, Grow):
+            self.grow(stmt.room, self.checked_size(stmt.size))
+        elif isinstance(stmt, InRoom):
+            offset = self.bytes_of(self.dim_linear(stmt.offset), stmt.buffer)
+            self.set_name(stmt.buffer, self.at(self.room_block(stmt.room), offset))
+        elif isinstance(stmt, SwapRooms):
+            self.swap_rooms(stmt.first, stmt.second)
         elif isinstance(stmt, ConstantData):
             weights = self.w.pure("load ptr, ptr %ctx, align 8", "ptr", 1, ())
             self.set_name(stmt.buffer, self.at(weights, int_value(self.constants[stmt.index])))

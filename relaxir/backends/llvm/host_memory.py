@@ -29,6 +29,8 @@ class HostMemory(Statements):
         self.func = func
         self.opened: list[Value] = []
         """Slots with the sizes of the frames opened here, -1 while closed, in program order."""
+        self.rooms: dict[int, Value] = {}
+        """Slots of the rooms: block and size."""
 
     # ---- frames
 
@@ -54,6 +56,41 @@ class HostMemory(Statements):
             self.w.line(f"store i64 -1, ptr {slot.text}, align 8")
 
         self.branches(open_, pop, None)
+
+    # ---- rooms
+
+    def room(self, number: int) -> Value:
+        """Return the slot of a room, empty at the start of the function."""
+        if number not in self.rooms:
+            slot = self.rooms[number] = self.w.alloca("i64", 2, 8)
+            self.w.allocas.append(f"store [2 x i64] zeroinitializer, ptr {slot.text}, align 8")
+        return self.rooms[number]
+
+    def grow(self, number: int, size: Value) -> None:
+        """Give a room at least ``size`` bytes."""
+        for name, kind, operands in (("rx_alloc", "ptr", ["ptr", "i64"]), ("rx_free", "void", ["ptr", "ptr"])):
+            self.module.declare(name, kind, operands)
+        self.module.declare("llvm.smax.i64", "i64", ["i64", "i64"])
+        self.module.declare("llvm.memcpy.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
+        self.module.helpers.setdefault("rx.grow", _GROW)
+        block = self.w.here(f"call ptr @rx.grow(ptr %ctx, {self.room(number).typed}, {size.typed})", "ptr")
+        self.need(block, size, "memory that a loop fills")
+
+    def room_block(self, number: int) -> Value:
+        """Return the block of a room."""
+        return self.w.here(f"load ptr, ptr {self.room(number).text}, align 8", "ptr")
+
+    def swap_rooms(self, first: int, second: int) -> None:
+        """Exchange two rooms."""
+        slots = (self.room(first), self.room(second))
+        old = [self.w.here(f"load [2 x i64], ptr {s.text}, align 8", "[2 x i64]") for s in slots]
+        for slot, value in zip(slots, reversed(old), strict=True):
+            self.w.line(f"store [2 x i64] {value.text}, ptr {slot.text}, align 8")
+
+    def close_rooms(self) -> None:
+        """Give back all rooms."""
+        for number in self.rooms:
+            self.w.effect("rx_free", ("ptr %ctx", self.room_block(number).typed))
 
     def need(self, pointer: Value, size: Value, what: str) -> None:
         """Fail where an allocation gave nothing."""
@@ -212,4 +249,32 @@ done:
   ret i1 %either
 yes:
   ret i1 true
+}"""
+
+
+_GROW: Final = """\
+define internal ptr @rx.grow(ptr %ctx, ptr %room, i64 %bytes) nounwind {
+entry:
+  %old = load ptr, ptr %room, align 8
+  %size_p = getelementptr i8, ptr %room, i64 8
+  %size = load i64, ptr %size_p, align 8
+  %least = call i64 @llvm.smax.i64(i64 %bytes, i64 64)
+  %fits = icmp sge i64 %size, %least
+  br i1 %fits, label %enough, label %more
+more:
+  %twice = shl i64 %size, 1
+  %wanted = call i64 @llvm.smax.i64(i64 %twice, i64 %least)
+  %new = call ptr @rx_alloc(ptr %ctx, i64 %wanted)
+  %none = icmp eq ptr %new, null
+  br i1 %none, label %failed, label %keep
+keep:
+  call void @llvm.memcpy.p0.p0.i64(ptr %new, ptr %old, i64 %size, i1 false)
+  call void @rx_free(ptr %ctx, ptr %old)
+  store ptr %new, ptr %room, align 8
+  store i64 %wanted, ptr %size_p, align 8
+  ret ptr %new
+enough:
+  ret ptr %old
+failed:
+  ret ptr null
 }"""

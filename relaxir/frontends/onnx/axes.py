@@ -1,7 +1,8 @@
 """Axes that are known only at run time: they become flags, and the flags choose extents by arithmetic.
 
-An operator over a run-time set of axes is the same operator over fixed axes of a reshaped tensor. For a reduction each axis
-``d`` is seen as ``(d, 1)`` where it stays and ``(1, d)`` where it goes, and the second of each pair is reduced.
+An operator over a run-time set of axes is the same operator over fixed axes of a reshaped tensor. For a reduction
+each axis ``d`` is seen as ``(d, 1)`` where it stays and ``(1, d)`` where it goes, and the second of each pair is
+reduced.
 """
 
 from __future__ import annotations

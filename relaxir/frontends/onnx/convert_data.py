@@ -62,9 +62,7 @@ def positions(n: Node, depth: int | None) -> Value:
 def one_hot(n: Node) -> Result:
     """Off and on values at indices; a depth of floats is truncated."""
     indices, depth = n.input(0), n.input(1)
-    if not info(indices.type.dtype).is_integer:
-        indices = n.emit("astype", indices, dtype="int64")
-    elif indices.type.dtype not in ("int32", "int64"):
+    if not info(indices.type.dtype).is_integer or indices.type.dtype not in ("int32", "int64"):
         indices = n.emit("astype", indices, dtype="int64")
     if not info(depth.type.dtype).is_integer:
         n.inputs[1] = n.emit("astype", depth, dtype="int64")

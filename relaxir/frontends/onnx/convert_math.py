@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-
 from relaxir.frontends.onnx.axes import around, axis_flags, kept_extents, split_axes
 from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.tensors import element_type
@@ -228,25 +227,72 @@ def softmax(name: str) -> Converter:
 
 UNARY: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
-        "BitwiseNot": "bitwise_not", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor",
-        "HardSwish": "hard_swish", "IsNaN": "isnan", "Log": "log", "Mish": "mish", "Neg": "negative", "Not": "logical_not",
-        "Reciprocal": "reciprocal", "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin",
-        "Sinh": "sinh", "Softplus": "softplus", "Softsign": "softsign", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
+        "Abs": "abs",
+        "Acos": "acos",
+        "Acosh": "acosh",
+        "Asin": "asin",
+        "Asinh": "asinh",
+        "Atan": "atan",
+        "Atanh": "atanh",
+        "BitwiseNot": "bitwise_not",
+        "Ceil": "ceil",
+        "Cos": "cos",
+        "Cosh": "cosh",
+        "Erf": "erf",
+        "Exp": "exp",
+        "Floor": "floor",
+        "HardSwish": "hard_swish",
+        "IsNaN": "isnan",
+        "Log": "log",
+        "Mish": "mish",
+        "Neg": "negative",
+        "Not": "logical_not",
+        "Reciprocal": "reciprocal",
+        "Relu": "relu",
+        "Round": "round",
+        "Sigmoid": "sigmoid",
+        "Sign": "sign",
+        "Sin": "sin",
+        "Sinh": "sinh",
+        "Softplus": "softplus",
+        "Softsign": "softsign",
+        "Sqrt": "sqrt",
+        "Tan": "tan",
+        "Tanh": "tanh",
     }
-)  # fmt: skip
+)
 BINARY: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "Add": "add", "And": "logical_and", "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor",
-        "Equal": "equal", "Greater": "greater", "GreaterOrEqual": "greater_equal", "Less": "less", "LessOrEqual": "less_equal",
-        "MatMul": "matmul", "Mul": "multiply", "Or": "logical_or", "PRelu": "prelu", "Sub": "subtract", "Xor": "logical_xor",
+        "Add": "add",
+        "And": "logical_and",
+        "BitwiseAnd": "bitwise_and",
+        "BitwiseOr": "bitwise_or",
+        "BitwiseXor": "bitwise_xor",
+        "Equal": "equal",
+        "Greater": "greater",
+        "GreaterOrEqual": "greater_equal",
+        "Less": "less",
+        "LessOrEqual": "less_equal",
+        "MatMul": "matmul",
+        "Mul": "multiply",
+        "Or": "logical_or",
+        "PRelu": "prelu",
+        "Sub": "subtract",
+        "Xor": "logical_xor",
     }
-)  # fmt: skip
+)
 REDUCTIONS: Final[tuple[tuple[str, str, int], ...]] = (
-    ("ReduceSum", "sum", 13), ("ReduceMean", "mean", 18), ("ReduceMax", "max", 18), ("ReduceMin", "min", 18),
-    ("ReduceProd", "prod", 18), ("ReduceL1", "l1_norm", 18), ("ReduceL2", "l2_norm", 18),
-    ("ReduceLogSum", "log_sum", 18), ("ReduceLogSumExp", "logsumexp", 18), ("ReduceSumSquare", "sum_square", 18),
-)  # fmt: skip
+    ("ReduceSum", "sum", 13),
+    ("ReduceMean", "mean", 18),
+    ("ReduceMax", "max", 18),
+    ("ReduceMin", "min", 18),
+    ("ReduceProd", "prod", 18),
+    ("ReduceL1", "l1_norm", 18),
+    ("ReduceL2", "l2_norm", 18),
+    ("ReduceLogSum", "log_sum", 18),
+    ("ReduceLogSumExp", "logsumexp", 18),
+    ("ReduceSumSquare", "sum_square", 18),
+)
 
 
 def product_of(shape: tuple[object, ...]) -> object:

@@ -13,7 +13,7 @@ from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.node import FARTHEST, Node, Result
 from relaxir.frontends.onnx.tensors import element_type
 from relaxir.frontends.onnx.values import Value
-from relaxir.ops.indexing import expand_target, pad_pairs, reshape_target, slice_range
+from relaxir.ops.indexing import pad_pairs, reshape_target, slice_range
 from relaxir.support.dtypes import info
 from relaxir.sym import DimLike, ceildiv, is_const, max_, min_, mul, product, sub
 
@@ -31,7 +31,7 @@ def constant(n: Node) -> Result:
         return n.literal(np.array(n.attr("value_int", 0)), "int64")
     if n.has("value_ints"):
         return n.literal(np.array(n.attr("value_ints", ()), np.int64), "int64")
-    n.unsupported("a constant of strings or a sparse constant")
+    return n.unsupported("a constant of strings or a sparse constant")
 
 
 def shape(n: Node) -> Result:
@@ -125,8 +125,11 @@ def transpose(n: Node) -> Result:
 def expand(n: Node) -> Result:
     """Both sides broadcast."""
     x = n.input(0)
-    target = expand_target(x.type.shape, n.dims(1, low=0, names="e", count=expanded_rank(n)), n.facts)
-    return n.emit("broadcast_to", x, shape=target)
+    target = n.dims(1, low=0, names="e", count=expanded_rank(n))
+    ctx = n.ctx()
+    shape = ctx.broadcast((x.type.shape, target))
+    n.bb.require(ctx)
+    return n.emit("broadcast_to", x, shape=shape)
 
 
 def expanded_rank(n: Node) -> int | None:

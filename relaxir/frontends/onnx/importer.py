@@ -1,4 +1,4 @@
-"""From an ONNX graph to a module: inputs become parameters, nodes become operators, all problems are reported at once."""
+"""From an ONNX graph to a module: inputs become parameters, nodes operators; all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ from relaxir.ir.expr import Constant, Expr, TupleExpr, Var
 from relaxir.ir.module import IRModule
 from relaxir.ir.types import TensorType
 from relaxir.support.errors import InferError, LoadError, RelaxirError, UnsupportedError
-from relaxir.sym import Dim, DimLike, SymError, dim, fresh
+from relaxir.sym import Dim, DimLike, SymError, dim, fresh, to_text
 
-MAX_SHOWN = 40
+MAX_SHOWN = 1000
 """Problems listed in one report; the rest is counted."""
 SUPPORTED_OPSETS = range(7, 30)
+
+
+LONG = 24
+"""Characters beyond which a formula of a dimension gets a symbol."""
 
 
 class Importer:
@@ -40,6 +44,7 @@ class Importer:
         self.problems: list[RelaxirError] = []
         self.not_computed: dict[str, str] = {}
         self.symbols: dict[str, Dim] = {}
+        self.sizes: dict[DimLike, Dim] = {}
         self.ranks: Mapping[str, int] = declared_ranks(source.model.graph)
 
     # ---- the model -------------------------------------------------------------------------------------------------
@@ -191,7 +196,7 @@ class Importer:
         return default
 
     def symbol(self, param: str, name: str, axis: int) -> DimLike:
-        """A symbol for a dynamic dimension: one per name; unnamed ones (``?``, ``-1``, expressions) are all different."""
+        """A symbol for a dynamic dimension: one per name; unnamed ones (``?``, ``-1``) are all different."""
         place = f"{name}:{axis}"
         if place in self.overrides:
             return self.overridden(place, 0)
@@ -232,6 +237,14 @@ class Importer:
             shown = ", ".join(dict.fromkeys((*known, *places)))
             raise LoadError(f"dims: the model has no dimension `{unused[0]}`", help=f"it has {shown}")
 
+    def short_dim(self, d: DimLike) -> DimLike:
+        """A symbol for a long formula (convolutions stack them up), one per formula; short ones stay."""
+        if isinstance(d, int | Dim) or len(to_text(d)) <= LONG:
+            return d
+        if d not in self.sizes:
+            self.sizes[d] = self.bb.define_dim("size", d)
+        return self.sizes[d]
+
     # ---- subgraphs -------------------------------------------------------------------------------------------------
 
     def run_graph(self, graph: GraphProto, inputs: Sequence[Value]) -> list[Value]:
@@ -246,9 +259,11 @@ class Importer:
         """An If on a run-time condition."""
 
         def branch(graph: GraphProto) -> Expr:
+            sizes = dict(self.sizes)  # what a branch names is known in that branch only
             results = self.run_graph(graph, ())
             if self.problems:
                 raise report(self.problems, self.source.name)
+            self.sizes = sizes
             return TupleExpr(tuple(r.materialize(self.bb) for r in results))
 
         test = cond if cond.type.rank == 0 else node.emit("reshape", cond, shape=())

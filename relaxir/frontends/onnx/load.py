@@ -59,8 +59,8 @@ def _read(model: object) -> Source:
     path = Path(model)
     try:
         data = path.read_bytes()
-    except OSError as error:
-        raise LoadError(f"cannot read `{path}`: {error.strerror or error}", code="load-path") from error
+    except (OSError, ValueError) as error:  # ValueError: a path with a null byte
+        raise LoadError(f"cannot read `{path}`: {getattr(error, 'strerror', error)}", code="load-path") from error
     return Source(_decode(data, path.name), path.name, path.parent)
 
 
@@ -81,11 +81,14 @@ def check_graph(graph: GraphProto, outer: frozenset[str], depth: int) -> None:
     """
     if depth > MAX_DEPTH:
         raise LoadError(f"subgraphs are nested more than {MAX_DEPTH} deep")
-    defined = set(outer)
-    own: set[str] = set()
-    for name in [*(i.name for i in graph.input), *(t.name for t in graph.initializer)]:
-        own.add(name)
-    defined |= own
+    check_text(graph)
+    inputs, constants = [i.name for i in graph.input], [t.name for t in graph.initializer]
+    for kind, names in (("input", inputs), ("initializer", constants)):
+        twice = next((n for n in names if names.count(n) > 1), None) if len(set(names)) < len(names) else None
+        if twice is not None:
+            raise LoadError(f"two {kind}s are named `{twice}`")
+    own = {*inputs, *constants}
+    defined = own | outer
     for node in graph.node:
         for name in node.input:
             if name and name not in defined:
@@ -103,6 +106,24 @@ def check_graph(graph: GraphProto, outer: frozenset[str], depth: int) -> None:
     for output in graph.output:
         if output.name not in defined:
             raise LoadError(f"graph output `{output.name}` is defined by nothing")
+
+
+def check_text(graph: GraphProto) -> None:
+    """Names that are not UTF-8 arrive as bytes.
+
+    Raises:
+        LoadError: showing the first one.
+    """
+    dims = (d.dim_param for i in (*graph.input, *graph.output, *graph.value_info) for d in i.type.tensor_type.shape.dim)
+    named = (v.name for v in (*graph.input, *graph.output, *graph.initializer, *graph.value_info))
+    nodes = (
+        t
+        for n in graph.node
+        for t in (n.op_type, n.domain, n.name, *n.input, *n.output, *(a.name for a in n.attribute))
+    )
+    for text in (*dims, *named, *nodes):
+        if not isinstance(text, str):
+            raise LoadError(f"a name is not UTF-8 text: {text!r}")
 
 
 def subgraphs(node: NodeProto) -> Sequence[GraphProto]:

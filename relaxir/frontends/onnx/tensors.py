@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +32,8 @@ ELEMENT_TYPES: Final[Mapping[int, str]] = MappingProxyType(
         TensorProto.BOOL: "bool",
     }
 )
+MOST_ELEMENTS: Final = 2**48
+"""Elements of a stored tensor beyond which its shape is taken for damaged."""
 TYPED_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "float32": "float_data",
@@ -75,9 +78,9 @@ class TensorReader:
         shape = tuple(tensor.dims)
         if any(d < 0 for d in shape):
             raise LoadError(f"{what} has a negative dimension: {list(shape)}")
-        count = 1
-        for d in shape:
-            count *= d
+        if math.prod(max(d, 1) for d in shape) > MOST_ELEMENTS:
+            raise LoadError(f"{what} has an absurd shape: {list(shape)}")
+        count = math.prod(shape)
         row = info(dtype)
         expected = count * row.bytes
         if tensor.HasField("segment"):
@@ -137,7 +140,7 @@ class TensorReader:
             return file.read(length)
 
     def confined(self, location: str, what: str) -> Path:
-        """The file of a location inside the model's folder; absolute paths, ``..`` and links that leave it are refused."""
+        """The file of a location inside the model's folder; what leads out of it is refused, links too."""
         assert self.folder is not None
         rule = "external data must lie inside the model's folder"
         if not location or "\0" in location:

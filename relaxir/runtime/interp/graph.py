@@ -20,6 +20,7 @@ from relaxir.ir.expr import (
     FuncCall,
     Function,
     If,
+    Loop,
     MatchCast,
     OpCall,
     ShapeExpr,
@@ -29,7 +30,7 @@ from relaxir.ir.expr import (
 )
 from relaxir.ir.module import IRModule
 from relaxir.ir.op import map_attrs
-from relaxir.ir.types import AnyType, ShapeType, TupleType, Type, free_dims_of_type
+from relaxir.ir.types import AnyType, ShapeType, TensorType, TupleType, Type, free_dims_of_type
 from relaxir.runtime.interp.binding import (
     Pair,
     Value,
@@ -44,7 +45,7 @@ from relaxir.runtime.interp.binding import (
 from relaxir.runtime.interp.program import raise_failure, run_prim_func
 from relaxir.support.dtypes import info
 from relaxir.support.errors import ArgumentError, InternalError, RuntimeShapeError, UnsupportedError
-from relaxir.sym import DimLike
+from relaxir.sym import DimLike, free_dims
 from relaxir.sym import evaluate as evaluate_dim
 from relaxir.tir import PrimFunc
 
@@ -101,11 +102,15 @@ class _Frame:
         return self.eval(body.result)
 
     def _bind(self, binding: Bind) -> None:
-        value = self.eval(binding.value)
+        for d in binding.defines:  # a loop binds its symbols anew in every iteration
+            self.dims.pop(d.name, None)
+        value = self.loop(binding.value) if isinstance(binding.value, Loop) else self.eval(binding.value)
         learn_result(binding.var.type, value, self.dims, binding.defines, f"`{binding.var.name}`")
         self.values[binding.var] = value
 
     def _match_cast(self, binding: MatchCast) -> None:
+        for d in binding.defines:
+            self.dims.pop(d.name, None)
         value = self.eval(binding.value)
         what = f"match_cast of `{binding.var.name}`"
         try:
@@ -146,6 +151,40 @@ class _Frame:
                 return self.body(expr)
             case _:
                 return self._call(expr)
+
+    def loop(self, expr: Loop) -> Value:
+        """Iterate; scan outputs of no iteration are empty, and so is each axis that only the body knows."""
+        limit = None if expr.trips is None else int(np.asarray(self.eval(expr.trips)).reshape(-1)[0])
+        goes_on = expr.start is None or bool(self._array(expr.start))
+        carried = tuple(self.eval(v) for v in expr.init)
+        outside = dict(self.dims)
+        rows: list[tuple[Value, ...]] = []
+        while goes_on and (limit is None or len(rows) < limit):
+            for d in expr.dims:
+                self.dims.pop(d.name, None)
+            for p, v in zip(expr.params, (np.array(len(rows), np.int64), *carried), strict=True):
+                owned = tuple(d for d in free_dims_of_type(p.type) if d in expr.dims)
+                learn_result(p.type, v, self.dims, owned, f"`{p.name}`")
+                self.values[p] = v
+            results = self.body(expr.body)
+            assert isinstance(results, tuple)
+            goes_on, carried = bool(results[0]), results[1 : 1 + len(carried)]
+            rows.append(results[1 + len(carried) :])
+            if any(np.shape(a) != np.shape(b) for a, b in zip(rows[0], rows[-1], strict=True)):
+                raise RuntimeShapeError("loop: the elements of a scan output differ in shape", span=expr.span)
+        self.dims.clear()
+        self.dims.update(outside)
+        assert isinstance(expr.type, TupleType)
+        wanted = expr.type.fields[len(carried) :]
+        return (*carried, *(self._stacked([r[n] for r in rows], t) for n, t in enumerate(wanted)))
+
+    def _stacked(self, rows: list[Value], t: Type) -> Array:
+        """The elements of one scan output."""
+        if rows:
+            return np.stack([np.asarray(r) for r in rows])
+        assert isinstance(t, TensorType)
+        known = (self.size(d) if all(s.name in self.dims for s in free_dims(d)) else 0 for d in t.shape[1:])
+        return np.zeros((0, *known), info(t.dtype).numpy)
 
     def _call(self, expr: Expr) -> Value:
         match expr:

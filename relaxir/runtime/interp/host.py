@@ -26,9 +26,12 @@ from relaxir.tir import (
     CallLibrary,
     ConstantData,
     Copy,
+    Grow,
+    InRoom,
     OpenFrame,
     PrimFunc,
     Stmt,
+    SwapRooms,
 )
 from relaxir.tir.visit import walk
 
@@ -55,6 +58,7 @@ class _HostMachine(Machine):
         self.given = given
         self.frames: dict[int, Array] = {}
         self.results: dict[int, Memory] = {}
+        self.rooms: dict[int, Array] = {}
 
     def other(self, stmt: Stmt) -> None:
         match stmt:
@@ -68,6 +72,13 @@ class _HostMachine(Machine):
                 self._output(stmt)
             case Alias():
                 self._alias(stmt)
+            case Grow():
+                self._grow(stmt)
+            case InRoom():
+                self._in_room(stmt)
+            case SwapRooms():
+                a, b = (self.rooms.get(n, np.empty(0, np.uint8)) for n in (stmt.first, stmt.second))
+                self.rooms[stmt.first], self.rooms[stmt.second] = b, a
             case Copy():
                 target, source = self.memory(stmt.target).flat, self.memory(stmt.source).flat
                 if target.nbytes != source.nbytes:
@@ -134,6 +145,24 @@ class _HostMachine(Machine):
         if start < 0 or stop > source.flat.size:
             raise InternalError(f"alias `{stmt.buffer.name}` reaches outside `{stmt.source.name}`")
         self.memories[stmt.buffer] = Memory(source.flat[start:stop].view(info(stmt.buffer.dtype).numpy), shape)
+
+    def _grow(self, stmt: Grow) -> None:
+        size, old = self.size(stmt.size), self.rooms.get(stmt.room, np.empty(0, np.uint8))
+        if size < 0:
+            raise InternalError(f"room {stmt.room} would have the negative size {size}")
+        if size > old.size:
+            new = np.full(max(size, 2 * old.size), 0xFF, np.uint8)
+            new[: old.size] = old
+            self.rooms[stmt.room] = new
+
+    def _in_room(self, stmt: InRoom) -> None:
+        shape, kind = self._shape(stmt.buffer), info(stmt.buffer.dtype).numpy
+        room = self.rooms.get(stmt.room, np.empty(0, np.uint8))
+        start = self.size(stmt.offset) * kind.itemsize
+        stop = start + math.prod(shape) * kind.itemsize
+        if start < 0 or stop > room.size:
+            raise InternalError(f"buffer `{stmt.buffer.name}` at bytes {start} to {stop} lies outside its room")
+        self.memories[stmt.buffer] = Memory(room[start:stop].view(kind), shape)
 
     def _kernel(self, stmt: CallKernel) -> None:
         func = self.module.functions.get(stmt.callee)
