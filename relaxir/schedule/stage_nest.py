@@ -35,7 +35,6 @@ from relaxir.tir.expr import Size
 from relaxir.tir.visit import all_exprs, map_stmt, substitute_vars
 
 SHORT = 8  # a reduced axis shorter than this makes poor lanes
-TILE_BYTES = 256  # lanes of a column reduction held in registers
 TILE = 16  # edge of a transposition tile: 16 cache lines in, 16 out
 
 
@@ -109,7 +108,7 @@ def _tile_axis(block: Block, outer: tuple[Axis, ...], lane: Axis | None) -> Axis
     return None
 
 
-def inner_body(block: Block, split: Split) -> Stmt:
+def inner_body(block: Block, split: Split, machine: Machine) -> Stmt:
     """Everything below the outer loops: init, reduce loops, vector loop."""
     init, body = block.init, block.body
     if split.lane is None:
@@ -118,10 +117,10 @@ def inner_body(block: Block, split: Split) -> Stmt:
         return vector(split.lane, body)
     if split.lane_reduces:
         return seq(init, nest(split.reduce, vector(split.lane, body)))
-    return _column_tiles(block, split)
+    return _column_tiles(block, split, machine)
 
 
-def _column_tiles(block: Block, split: Split) -> Stmt:
+def _column_tiles(block: Block, split: Split, machine: Machine) -> Stmt:
     """A reduction with its lanes along a kept axis: tiles of lanes accumulate in registers.
 
     before: ``vector j < n: y[j] = 0; for k: vector j < n: y[j] += x[k, j]``; after::
@@ -135,7 +134,7 @@ def _column_tiles(block: Block, split: Split) -> Stmt:
     if lane is None or not isinstance(store, Store) or not isinstance(init, Store):
         raise InternalError("column tiles of a stage that is no reduction")
     extent = lane.extent
-    size = _tile_size(block, lane)
+    size = _tile_size(block, lane, machine)
     tile, j = Axis(Var("tile"), ceildiv(extent, size)), Axis(Var(lane.var.name), size)
     at: dict[Var, Expr] = {lane.var: tile.var * size + j.var}
     acc = Buffer(store.buffer.name, (size,), store.buffer.dtype, Scope.REGISTER)
@@ -156,10 +155,10 @@ def _column_tiles(block: Block, split: Split) -> Stmt:
     return nest((tile,), If(rest >= const(size), whole, seq(start, more)))
 
 
-def serial_nest(block: Block, leading: int = 0) -> Stmt:
+def serial_nest(block: Block, machine: Machine, leading: int = 0) -> Stmt:
     """Write the stage as one thread's loops, its first ``leading`` axes being bound outside."""
     split = split_axes(block, leading)
-    return guard_broadcast(nest(split.outer, inner_body(block, split)), split.lane)
+    return guard_broadcast(nest(split.outer, inner_body(block, split, machine)), split.lane)
 
 
 def parallel_nest(block: Block, machine: Machine) -> Stmt:
@@ -167,13 +166,13 @@ def parallel_nest(block: Block, machine: Machine) -> Stmt:
     split = split_axes(block)
     if split.tile is not None and split.lane is not None:
         return _tiled(block, split, machine)
-    body = inner_body(block, split)
+    body = inner_body(block, split, machine)
     points = product(a.extent for a in split.outer)
     few = is_const(points) and int(points) <= FEW_POINTS
     if few and split.lane is not None and not block_reduces(block):
         return guard_broadcast(chunked_vector(split.lane, nest(split.outer, body), machine), split.lane)
     if block_reduces(block) and split.lane is not None and not split.lane_reduces and isinstance(body, For):
-        tiles = Axis(body.var, ceildiv(split.lane.extent, _tile_size(block, split.lane)))
+        tiles = Axis(body.var, ceildiv(split.lane.extent, _tile_size(block, split.lane, machine)))
         return guard_broadcast(parallel((*split.outer, tiles), body.body, machine), split.lane)
     return guard_broadcast(parallel(split.outer, body, machine), split.lane)
 
@@ -219,10 +218,10 @@ def _squares(body: Stmt, axes: tuple[Axis, Axis], starts: dict[Var, Expr], lanes
     return loop(down, TILE // lanes, loop(along, TILE // lanes, square))
 
 
-def _tile_size(block: Block, lane: Axis) -> int:
-    """Lanes of a column tile."""
+def _tile_size(block: Block, lane: Axis, machine: Machine) -> int:
+    """Lanes of a column tile: half of the registers, so that each row gives a long run of memory."""
     dtype = block.body.buffer.dtype if isinstance(block.body, Store) else "float32"
-    size = max(1, TILE_BYTES // info(dtype).bytes)
+    size = max(1, machine.target.vector_bytes * machine.target.registers // 2 // info(dtype).bytes)
     return min(size, max(1, int(lane.extent))) if is_const(lane.extent) else size
 
 
