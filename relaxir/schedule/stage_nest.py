@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from relaxir.schedule.loops import FEW_POINTS, Machine, chunked_vector, loop, nest, parallel, seq, vector
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
-from relaxir.sym import DimLike, ceildiv, is_const, product
+from relaxir.sym import DimLike, ceildiv, floordiv, is_const, mod, product
 from relaxir.tir import (
     Alloc,
     Axis,
@@ -28,6 +28,7 @@ from relaxir.tir import (
     as_expr,
     const,
     eq,
+    identity,
     minimum,
 )
 from relaxir.tir.access import loads_of, stride
@@ -35,6 +36,8 @@ from relaxir.tir.expr import Size
 from relaxir.tir.visit import all_exprs, map_stmt, substitute_vars
 
 SHORT = 8  # a reduced axis shorter than this makes poor lanes
+PARTS = 64  # of a reduction to one element: more than threads, so that they stay busy
+LONG = 65536  # elements from which such parts pay
 TILE = 16  # edge of a transposition tile: 16 cache lines in, 16 out
 
 
@@ -166,6 +169,8 @@ def parallel_nest(block: Block, machine: Machine) -> Stmt:
     split = split_axes(block)
     if split.tile is not None and split.lane is not None:
         return _tiled(block, split, machine)
+    if split.lane_reduces and not split.outer and not split.reduce:
+        return _in_parts(block, split, machine)
     body = inner_body(block, split, machine)
     points = product(a.extent for a in split.outer)
     few = is_const(points) and int(points) <= FEW_POINTS
@@ -175,6 +180,38 @@ def parallel_nest(block: Block, machine: Machine) -> Stmt:
         tiles = Axis(body.var, ceildiv(split.lane.extent, _tile_size(block, split.lane, machine)))
         return guard_broadcast(parallel((*split.outer, tiles), body.body, machine), split.lane)
     return guard_broadcast(parallel(split.outer, body, machine), split.lane)
+
+
+def _in_parts(block: Block, split: Split, machine: Machine) -> Stmt:
+    """A reduction to one element: parts for threads, then their combination; a short one stays one loop.
+
+    The parts depend on the extent alone, so that the result is the same for any number of threads.
+
+    before: ``y = 0; vector k < n: y += x[k]``;
+    after: ``parallel p < 64: part[p] = 0; vector k < n // 64: part[p] += x[...]``, ``vector p < 64: y += part[p]``,
+    and what is left of ``n``
+    """
+    lane, store = split.lane, block.body
+    plain = inner_body(block, split, machine)
+    assert lane is not None and isinstance(store, Store)  # the caller looked
+    small = is_const(lane.extent) and int(lane.extent) < LONG
+    if small or store.combine is None or machine.target.threads <= 1:
+        return guard_broadcast(plain, lane)
+    each, left = floordiv(lane.extent, PARTS), mod(lane.extent, PARTS)
+    p, q, k, r = Axis(Var("part"), PARTS), Axis(Var("part"), PARTS), Axis(Var("k"), each), Axis(Var("k"), left)
+    part = Buffer("parts", (PARTS,), store.buffer.dtype, Scope.STACK)
+
+    def at(place: Expr) -> Expr:
+        return substitute_vars(store.value, {lane.var: place})
+
+    inner = vector(k, Store(part, (p.var,), at(p.var * as_expr(each) + k.var), store.combine))
+    clear = Store(part, (p.var,), identity(store.combine, part.dtype))
+    last = vector(q, Store(store.buffer, store.indices, part[q.var], store.combine))
+    rest = vector(r, Store(store.buffer, store.indices, at(as_expr(each) * PARTS + r.var), store.combine))
+    parted = Alloc(part, seq(parallel((p,), seq(clear, inner), machine), block.init, last, rest if left != 0 else None))
+    if is_const(lane.extent):
+        return guard_broadcast(parted, lane)
+    return guard_broadcast(If(as_expr(lane.extent) >= const(LONG), parted, plain), lane)
 
 
 def _tiled(block: Block, split: Split, machine: Machine) -> Stmt:
