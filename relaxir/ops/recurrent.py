@@ -39,7 +39,7 @@ class LayerAttrs(Attrs):
     activations: tuple[Activation, ...] = ()
     """Name, alpha and beta of each activation, direction after direction; empty: sigmoid for gates, else tanh."""
     clip: float = 0.0
-    """Limit of the arguments of activations; 0: none."""
+    """Limit of the sums of the gates; 0: none."""
     linear_before_reset: bool = False
     """A GRU's reset gate scales the product with the state (and its bias), not the state."""
     input_forget: bool = False

@@ -53,7 +53,7 @@ class ScanAttrs(Attrs):
     reverse: bool = False
     """Each sequence runs from its end."""
     clip: float = 0.0
-    """Limit of the arguments of activations; 0: none."""
+    """Limit of the sums of the gates; 0: none."""
     linear_before_reset: bool = False
     """A GRU's reset gate scales the product with the state (and its bias), not the state."""
     input_forget: bool = False
@@ -390,9 +390,7 @@ class Kernel:
         y = self.outs[0]
 
         def keep(h: Expr) -> Stmt:
-            return let(
-                "h", h, lambda v: seq(Store(self.state, (n, j), v), Store(y, (at, n, j), cast(v, y.dtype)))
-            )
+            return let("h", h, lambda v: seq(Store(self.state, (n, j), v), Store(y, (at, n, j), cast(v, y.dtype))))
 
         if self.attrs.cell == "rnn":
             return keep(self.cell.rnn(self.m, self.gate(n, j, at, 0)))
