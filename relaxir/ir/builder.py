@@ -348,7 +348,7 @@ class BlockBuilder:
             return trips
         if isinstance(trips, Constant | int):
             return ShapeExpr((max(int(trips.data if isinstance(trips, Constant) else trips), 0),))
-        return ShapeExpr((trips,)) if is_symbolic(trips) else self.normalize(trips)  # type: ignore[arg-type]  # a dimension
+        return ShapeExpr((trips,)) if is_symbolic(trips) else self.normalize(trips)
 
     def _iteration(
         self,

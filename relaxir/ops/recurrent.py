@@ -165,7 +165,7 @@ class _Way:
         return emit_op(self.bb, op, *args, attrs=op.Attrs(**attrs))
 
     def own(self, name: str) -> Expr:
-        """This direction's part of an operand, without the axis of directions."""
+        """The part of an operand for one direction, without the axis of directions."""
         x = self.given[name]
         assert isinstance(x.type, TensorType)
         part = x
