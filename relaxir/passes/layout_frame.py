@@ -15,6 +15,7 @@ from relaxir.passes.liveness import Lifetime
 from relaxir.support.dtypes import info
 from relaxir.sym import Dim, DimLike, Facts, Proof, add, ceildiv, fold, free_dims, max_, mul, product, to_text
 
+MOST = 8  # candidates of one maximum: more cost time at compilation and at every call
 ALIGNMENT = 64  # bytes: one cache line, and the widest vector
 
 
@@ -174,11 +175,12 @@ def _symbolic(
 ) -> Placement:
     starts: list[tuple[DimLike, ...]] = [()] * len(sizes)
     ends: list[tuple[DimLike, ...]] = [()] * len(sizes)
+    values: dict[DimLike, tuple[int, ...]] = {}
     for i in _topological(below):
         found = dict.fromkeys(e for j in below[i] for e in ends[j])
-        starts[i] = prune(tuple(found), worlds, facts)
+        starts[i] = prune(tuple(found), worlds, facts, values)
         ends[i] = tuple(dict.fromkeys(facts.simplify(add(s, sizes[i])) for s in starts[i])) or (sizes[i],)
-    total = prune(tuple(dict.fromkeys(e for es in ends for e in es)), worlds, facts)
+    total = prune(tuple(dict.fromkeys(e for es in ends for e in es)), worlds, facts, values)
     return Placement(tuple(_maximum(s) for s in starts), _maximum(total))
 
 
@@ -186,15 +188,52 @@ def _maximum(candidates: Sequence[DimLike]) -> DimLike:
     return max_(*candidates) if len(candidates) > 1 else (candidates[0] if candidates else 0)
 
 
-def prune(candidates: Sequence[DimLike], worlds: Sequence[Mapping[str, int]], facts: Facts) -> tuple[DimLike, ...]:
-    """Drop candidates that another one provably reaches at every size; values at sample sizes spare most proofs."""
-    values = {c: tuple(estimate(c, w) for w in worlds) for c in candidates}
+def prune(
+    candidates: Sequence[DimLike],
+    worlds: Sequence[Mapping[str, int]],
+    facts: Facts,
+    values: dict[DimLike, tuple[int, ...]],
+) -> tuple[DimLike, ...]:
+    """Drop candidates that another one provably reaches at every size; values at sample sizes spare most proofs.
+
+    What is more than a few is merged to upper bounds: places stay apart, the frame may become larger than it needs be.
+    ``values`` keeps what candidates are at the sample sizes.
+    """
+    for c in candidates:
+        if c not in values:
+            values[c] = tuple(estimate(c, w) for w in worlds)
     kept: list[DimLike] = []
+    limit = MOST
     for c in sorted(candidates, key=lambda c: (tuple(-v for v in values[c]), to_text(c))):
         dominated = any(
             all(a >= b for a, b in zip(values[k], values[c], strict=True)) and facts.prove_le(c, k) is Proof.PROVED
             for k in kept
         )
-        if not dominated:
-            kept.append(c)
+        if dominated:
+            continue
+        kept.append(c)
+        if len(kept) > limit:
+            limit += not _merge_last(kept, values, worlds, facts)
     return tuple(kept)
+
+
+def _merge_last(
+    kept: list[DimLike], values: dict[DimLike, tuple[int, ...]], worlds: Sequence[Mapping[str, int]], facts: Facts
+) -> bool:
+    """Replace the last candidate and the one that grows least by an upper bound of both; whether there is one."""
+    last = kept[-1]
+    best: tuple[float, int, DimLike] | None = None
+    for place, k in enumerate(kept[:-1]):
+        bound = facts.upper(last, k)
+        if bound is None:
+            continue
+        if bound not in values:
+            values[bound] = tuple(estimate(bound, w) for w in worlds)
+        growth = sum(a / max(b, 1) for a, b in zip(values[bound], values[k], strict=True))
+        if best is None or growth < best[0]:
+            best = (growth, place, bound)
+    if best is None:
+        return False
+    kept.pop()
+    kept[best[1]] = best[2]
+    return True
