@@ -13,12 +13,16 @@ from relaxir.passes import (
     Decompose,
     DispatchLibrary,
     FoldConstant,
+    FoldQuantize,
     FuseOps,
     FuseTIR,
+    HoistReshape,
     InsertChecks,
     LegalizeOps,
     LiftTransformParams,
     LowerHost,
+    MatchAttention,
+    MatchPatterns,
     Pipeline,
     PlanMemory,
     Schedule,
@@ -27,6 +31,7 @@ from relaxir.passes import (
 
 GRAPH: Final = (
     Canonicalize(),  # aliases and identities go
+    FoldQuantize(),  # products of dequantised operands become products of integers
     FoldConstant(),  # what is known at compile time is computed now, shapes become dimensions
     Decompose(),  # composite operators become simpler ones
     FoldConstant(),
@@ -34,6 +39,10 @@ GRAPH: Final = (
     CommonSubexpressions(),
     InsertChecks(),  # what inference left open becomes a run-time check
     SimplifyDims(),  # what is checked at entry shortens the shapes
+    HoistReshape(),  # views meet views, transpositions meet transpositions
+    Canonicalize(),
+    MatchAttention(),  # products around a softmax become one operator
+    MatchPatterns(),  # activations and normalisations written in parts too
     DeadCode(),
 )
 """Operators to fewer operators."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -12,10 +12,10 @@ import numpy as np
 from relaxir.ir.expr import (
     Bind,
     Binding,
-    BindingBlock,
     Body,
     CallDPS,
     CallTIR,
+    Check,
     Constant,
     Expr,
     FuncCall,
@@ -32,12 +32,13 @@ from relaxir.ir.expr import (
 )
 from relaxir.ir.loops import COUNTER, loop_problems, loop_type, widen
 from relaxir.ir.module import AnyFunc, IRModule
-from relaxir.ir.op import Attrs, InferCtx, Op, attr_dims, is_symbolic
+from relaxir.ir.op import Attrs, InferCtx, Op, is_symbolic
 from relaxir.ir.relations import Subtype, apply_signature, join, subtype
+from relaxir.ir.scope import Scope, attr_symbols, outer
 from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type, describe, free_dims_of_type, map_type
 from relaxir.support.errors import InferError, VerifyError
 from relaxir.support.spans import Span
-from relaxir.sym import Dim, DimLike, Facts, Relation, free_dims, fresh, parse_where, unify
+from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, free_dims, fresh, parse_where, unify
 from relaxir.tir import PrimFunc
 
 
@@ -49,23 +50,6 @@ class PendingCall:
     args: tuple[object, ...]
     attrs: Attrs
     span: Span | None
-
-
-@dataclass
-class _Scope:
-    """Bindings being collected: one per function body or branch."""
-
-    blocks: list[BindingBlock] = field(default_factory=list)
-    bindings: list[Binding] = field(default_factory=list)
-    dataflow: bool = False
-    outputs: list[Var] = field(default_factory=list)
-    result: Expr | None = None
-
-    def close_block(self) -> None:
-        """Finish the current block."""
-        if self.bindings:
-            self.blocks.append(BindingBlock(tuple(self.bindings), self.dataflow, tuple(self.outputs)))
-        self.bindings, self.outputs = [], []
 
 
 Emittable = Expr | PendingCall | int | float | bool | np.ndarray | Sequence["Emittable"]
@@ -83,7 +67,7 @@ class BlockBuilder:
     def __init__(self, module: IRModule | None = None, strict: bool = False) -> None:
         self._functions: dict[str, AnyFunc] = dict(module.functions) if module is not None else {}
         self._signatures: dict[str, FuncType] = {}
-        self._scopes: list[_Scope] = []
+        self._scopes: list[Scope] = []
         self._names: set[str] = set()
         self._dims: dict[str, Dim] = {}
         self._taken: set[str] = set()  # names of all symbols of the function, those of finished bodies too
@@ -128,7 +112,7 @@ class BlockBuilder:
         self._facts = Facts(self._dims.values(), relations)
         if ret is not None:
             self._signatures[name] = FuncType(tuple(p.type for p in params), ret, pure)
-        scope = _Scope()
+        scope = Scope()
         self._scopes.append(scope)
         try:
             yield
@@ -174,7 +158,7 @@ class BlockBuilder:
         """
         self._names, self._dims = set(names), {d.name: d for d in facts.dims}
         self._facts = facts
-        scope = _Scope()
+        scope = Scope()
         self._scopes.append(scope)
         collected: list[Binding] = []
         try:
@@ -197,7 +181,7 @@ class BlockBuilder:
         if isinstance(value, PendingCall):
             expr, ctx_defined = self._infer(value)
             if rename is not None:
-                expr = replace(expr, type=map_type(expr.type, _outer(rename, ctx_defined)))
+                expr = replace(expr, type=map_type(expr.type, outer(rename, ctx_defined)))
         else:
             expr = value if isinstance(value, CALLS) else self.normalize(value)
         var = Var(self._unique(name), expr.type)
@@ -244,6 +228,30 @@ class BlockBuilder:
         var = Var(self._unique("lv"), ShapeType((symbol,)))
         self._scope().bindings.append(MatchCast(var, ShapeExpr((value,)), (symbol,), Span.caller()))
         return symbol
+
+    def require(self, ctx: InferCtx) -> None:
+        """Emit the run-time checks that an inference outside any operator left open, and rely on them from here on."""
+        self._scope().bindings.extend(ctx.checks)
+        self._adopt(ctx)
+
+    def check(self, relation: Relation, message: str, args: Sequence[DimLike] = (), span: Span | None = None) -> None:
+        """Require a relation between symbols: nothing where it is proved, else a check at run time that is relied on.
+
+        Args:
+            relation: what must hold.
+            message: what the error says; one ``{}`` for the value of each of ``args``.
+            args: dimensions whose values the message shows.
+            span: place in the user's program.
+
+        Raises:
+            InferError: when the relation can never hold.
+        """
+        verdict = self._facts.prove(relation)
+        if verdict is Proof.REFUTED:
+            raise InferError(f"check: `{relation}` never holds", span=span)
+        if verdict is Proof.UNKNOWN:
+            self._scope().bindings.append(Check(relation, "runtime-shape", message, tuple(args), span))
+            self._facts = self._facts.with_(relation)
 
     def call_tir(
         self,
@@ -411,7 +419,7 @@ class BlockBuilder:
         return var
 
     def _branch(self, fn: Callable[[], Emittable]) -> Body:
-        scope = _Scope()
+        scope = Scope()
         self._scopes.append(scope)
         facts, dims = self._facts, dict(self._dims)
         try:
@@ -425,7 +433,7 @@ class BlockBuilder:
     def _infer(self, call: PendingCall) -> tuple[OpCall, tuple[Dim, ...]]:
         args = tuple(self._operand(a, call) for a in call.args)
         ctx = self._ctx(call.op.name, call.span)
-        attrs_new = tuple(d for d in _attr_symbols(call.attrs) if d.name not in self._dims)
+        attrs_new = tuple(d for d in attr_symbols(call.attrs) if d.name not in self._dims)
         if attrs_new:
             names = ", ".join(f"`{d.name}`" for d in attrs_new)
             ctx.fail(f"symbol {names} is not defined in this function", help="declare it by a parameter or match_cast")
@@ -475,16 +483,7 @@ class BlockBuilder:
         self._names.add(name)
         return name
 
-    def _scope(self) -> _Scope:
+    def _scope(self) -> Scope:
         if not self._scopes:
             raise VerifyError("nothing can be emitted outside a function", code="verify-scope")
         return self._scopes[-1]
-
-
-def _outer(rename: Callable[[DimLike], DimLike], defined: Sequence[Dim]) -> Callable[[DimLike], DimLike]:
-    """The renaming, for dimensions that do not depend on symbols which the call itself defines."""
-    return lambda d: d if any(s in defined for s in free_dims(d)) else rename(d)
-
-
-def _attr_symbols(attrs: Attrs) -> tuple[Dim, ...]:
-    return tuple(s for d in attr_dims(attrs) for s in free_dims(d))

@@ -23,6 +23,7 @@ from relaxir.ops.einsum import EINSUM
 from relaxir.ops.fourier import FOURIER
 from relaxir.ops.gathering import GATHERING
 from relaxir.ops.global_pool import GLOBAL_POOL
+from relaxir.ops.integer import INTEGER
 from relaxir.ops.joining import JOINING
 from relaxir.ops.linalg import LINALG
 from relaxir.ops.matmul import MATMUL
@@ -31,6 +32,7 @@ from relaxir.ops.namespace import OpNamespace
 from relaxir.ops.norm import NORM
 from relaxir.ops.patches import PATCHES
 from relaxir.ops.pooling import POOLING
+from relaxir.ops.quantize import QUANTIZE
 from relaxir.ops.rectifier import RECTIFIER
 from relaxir.ops.recurrent import RECURRENT
 from relaxir.ops.reduce import REDUCE
@@ -66,6 +68,7 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *FOURIER,
     *GATHERING,
     *GLOBAL_POOL,
+    *INTEGER,
     *JOINING,
     *LINALG,
     *MATMUL,
@@ -73,6 +76,7 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *NORM,
     *PATCHES,
     *POOLING,
+    *QUANTIZE,
     *RECTIFIER,
     *RECURRENT,
     *REDUCE,

@@ -32,6 +32,7 @@ from relaxir.tir import (
     Intrinsic,
     PrimFunc,
     ProgramBuilder,
+    Store,
     as_expr,
     call,
     cast,
@@ -53,8 +54,14 @@ class AttentionAttrs(Attrs):
     """Keys that precede the first query (the length of a cache)."""
     softcap: float = 0.0
     """Above 0: scores become ``softcap * tanh(score / softcap)``, before the mask."""
-    empty_rows: Literal["nan", "zero"] = "nan"
-    """What a query without any key gives: NaN, as softmax does, or 0, as ONNX's Attention wants."""
+    empty_rows: Literal["nan", "zero", "guard"] = "nan"
+    """What a query without any key gives: NaN, as softmax does, or 0, as ONNX's Attention wants. ``guard``: as zero,
+    and 0 also where the softmax is NaN for another reason, which is what ``where(isnan(p), 0, p)`` around it means."""
+    fill: float = 0.0
+    """Score of a key that a bool mask hides; 0 means -inf. A finite one gives hidden keys equal weights where a query
+    has no other."""
+    rows_first: str = ""
+    """Which of ``q``, ``k``, ``v`` and the result ``o`` have the length before the heads: (b, s, h, d)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +83,22 @@ class Heads:
         """Query head of a point of the scores."""
         return i[1] if self.share is None else i[1] * as_expr(self.share) + i[2]
 
-    def split(self, head: Expr) -> tuple[Expr, ...]:
-        """Inverse of `head`."""
-        return (head,) if self.share is None else (head // as_expr(self.share), head % as_expr(self.share))
+
+OPERANDS: Final = "qkvo"
+
+
+def swap_heads(items: Sequence[Any], swapped: bool) -> tuple[Any, ...]:
+    """Four items in the other order of heads and length, if ``swapped``."""
+    a, b, c, d = items
+    return (a, c, b, d) if swapped else (a, b, c, d)
 
 
 class Attention(Op[AttentionAttrs]):
     """Scaled dot-product attention: ``softmax(q @ transpose(k) * scale + mask) @ v``.
 
-    Shapes: q (b, h, s, d), k (b, g, t, d), v (b, g, t, e), result (b, h, s, e). With fewer key heads than query
-    heads, g divides h and each serves ``h / g`` neighbouring query heads. The mask broadcasts to (b, h, s, t): bool
+    Shapes: q (b, h, s, d), k (b, g, t, d), v (b, g, t, e), result (b, h, s, e); those named in ``rows_first`` have the
+    length before the heads. With fewer key heads than query heads, g divides h and each serves ``h / g`` neighbouring
+    query heads. The mask broadcasts to (b, h, s, t): bool
     keeps where true, floats are added. A row whose keys are all masked (or that has none) gives NaN or 0 by
     ``empty_rows``. Scores of 16-bit floats are float32. TVM: relax.nn.attention (which has queries before heads),
     ONNX: Attention.
@@ -111,7 +124,7 @@ class Attention(Op[AttentionAttrs]):
         Example(
             ("f32[b, 1, 3, 2]", "f32[b, 1, t, 2]", "f32[b, 1, t, 2]", "bool[b, 1, 1, t]"),
             "f32[b, 1, 3, 2]",
-            AttentionAttrs(empty_rows="zero"),
+            AttentionAttrs(empty_rows="zero", fill=-1e9),
             sizes={"b": 2},
         ),
         Example(
@@ -127,6 +140,12 @@ class Attention(Op[AttentionAttrs]):
         ),
         Example(("f16[1, 2, 3, 4]", "f16[1, 1, t, 4]", "f16[1, 1, t, 4]"), "f16[1, 2, 3, 4]", min_size=1),
         Example(
+            ("f32[b, s, 4, 2]", "f32[b, t, 2, 2]", "f32[b, 2, t, 3]", "f32[b, 1, 1, t]"),
+            "f32[b, s, 4, 3]",
+            AttentionAttrs(0.5, empty_rows="guard", rows_first="qko"),
+            sizes={"t": 3},
+        ),
+        Example(
             ("f32[1, 1, 2, 2]", "f32[1, 1, 2, 2]", "f32[1, 1, 2, 2]", "bool[2, 2]"),
             "f32[1, 1, 2, 2]",
             values=(None, None, None, [[False, False], [True, False]]),
@@ -136,6 +155,12 @@ class Attention(Op[AttentionAttrs]):
         BadExample(("f32[1, 2, 3, 4]", "f32[1, 2, 3, 5]", "f32[1, 2, 3, 4]"), "shape-mismatch", "axis 3 of q and of k"),
         BadExample(
             ("f32[1, 3, 3, 4]", "f32[1, 2, 3, 4]", "f32[1, 2, 3, 4]"), "shape-mismatch", "heads of q modulo heads of k"
+        ),
+        BadExample(
+            ("f32[1, 1, 2, 2]", "f32[1, 1, 2, 2]", "f32[1, 1, 2, 2]"),
+            "attribute",
+            "rows_first must be",
+            AttentionAttrs(rows_first="x"),
         ),
         BadExample(("f32[2, 3, 4]", "f32[2, 3, 4]", "f32[2, 3, 4]"), "rank-mismatch", "q has rank 3"),
         BadExample(("f32[1, 2, 3, 4]", "f32[1, 2, 3, 4]", "f32[1, 2, 3, 4]", "f32[2, 3]"), "shape-mismatch", "axis 2"),
@@ -152,25 +177,28 @@ class Attention(Op[AttentionAttrs]):
         for t, name in ((q, "q"), (k, "k"), (v, "v")):
             if t.rank != 4:
                 ctx.fail(f"{name} has rank {t.rank}, expected (batch, heads, length, size)", code="rank-mismatch")
-        if attrs.empty_rows not in ("nan", "zero"):
-            ctx.fail(f"empty_rows must be nan or zero, got {attrs.empty_rows}", code="attribute")
-        ctx.require_equal(q.shape[0], k.shape[0], "axis 0 of q and of k")
-        ctx.require_equal(q.shape[3], k.shape[3], "axis 3 of q and of k")
+        if attrs.empty_rows not in ("nan", "zero", "guard"):
+            ctx.fail(f"empty_rows must be nan, zero or guard, got {attrs.empty_rows}", code="attribute")
+        if not set(attrs.rows_first) <= set(OPERANDS):
+            ctx.fail(f"rows_first must be letters of {OPERANDS}, got {attrs.rows_first}", code="attribute")
+        qs, ks, vs = (swap_heads(t.shape, n in attrs.rows_first) for t, n in ((q, "q"), (k, "k"), (v, "v")))
+        ctx.require_equal(qs[0], ks[0], "axis 0 of q and of k")
+        ctx.require_equal(qs[3], ks[3], "axis 3 of q and of k")
         for axis, what in ((0, "batch"), (1, "heads"), (2, "length")):
-            ctx.require_equal(k.shape[axis], v.shape[axis], f"{what} of k and of v")
-        if q.shape[1] != k.shape[1]:
-            ctx.require_le(1, k.shape[1], "heads of k")
-            ctx.require_equal(mod(q.shape[1], k.shape[1]), 0, "heads of q modulo heads of k")
+            ctx.require_equal(ks[axis], vs[axis], f"{what} of k and of v")
+        if qs[1] != ks[1]:
+            ctx.require_le(1, ks[1], "heads of k")
+            ctx.require_equal(mod(qs[1], ks[1]), 0, "heads of q modulo heads of k")
         if len(args) > 3:
             mask = ctx.tensor(args, 3, "mask")
             check_dtype(ctx, mask, "mask", (q.dtype, *BOOL))
-            want = (*q.shape[:3], k.shape[2])
+            want = (*qs[:3], ks[2])
             if mask.rank > 4:
                 ctx.fail(f"mask has rank {mask.rank}, expected at most 4", code="rank-mismatch")
             merged = ctx.broadcast((want, mask.shape))
             for axis, (a, b) in enumerate(zip(merged, want, strict=True)):
                 ctx.require_equal(a, b, f"axis {axis} of the broadcast mask and of the scores")
-        return TensorType((*q.shape[:3], v.shape[3]), q.dtype)
+        return TensorType(swap_heads((*qs[:3], vs[3]), "o" in attrs.rows_first), q.dtype)
 
     def lower(self, args: tuple[TensorType, ...], attrs: AttentionAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
         """Scores, their row maximum, exponentials, row sums, weighted sums, quotient."""
@@ -178,21 +206,24 @@ class Attention(Op[AttentionAttrs]):
         q, k, v = (input_of(f, n, t) for n, t in zip(("q", "k", "v"), args, strict=False))
         mask = input_of(f, "mask", args[3]) if len(args) > 3 else None
         y = output_of(f, "y", out[0])
-        share = None if q.shape[1] == k.shape[1] else floordiv(q.shape[1], k.shape[1])
-        heads = Heads(q.shape[0], k.shape[1], share, q.shape[2], k.shape[2])
+        swapped = {n: n in attrs.rows_first for n in OPERANDS}
+        qs, ks, vs = (swap_heads(t.shape, swapped[n]) for t, n in ((q, "q"), (k, "k"), (v, "v")))
+        share = None if qs[1] == ks[1] else floordiv(qs[1], ks[1])
+        heads = Heads(qs[0], ks[1], share, qs[2], ks[2])
         wide = compute_dtype(y.dtype)
         full = (*heads.rows, heads.keys)
         raw, scores, weights = (f.temp(n, full, wide) for n in ("raw", "scores", "weights"))
         top, total = (f.temp(n, heads.rows, wide) for n in ("top", "total"))
-        mixed = f.temp("mixed", (*heads.rows, v.shape[3]), wide)
+        mixed = f.temp("mixed", (*heads.rows, vs[3]), wide)
 
         def dot(*i: Expr) -> Expr:
             *_, s, t, d = i
-            return load_wide(q, (i[0], heads.head(i), s, d)) * load_wide(k, (i[0], i[1], t, d))
+            left = load_wide(q, swap_heads((i[0], heads.head(i), s, d), swapped["q"]))
+            return left * load_wide(k, swap_heads((i[0], i[1], t, d), swapped["k"]))
 
-        f.reduce(raw, (q.shape[3],), Combine.SUM, dot)
-        factor = scale_expr(attrs, q.shape[3], wide)
-        f.compute(scores, lambda *i: masked(raw[i] * factor, (i[0], heads.head(i), *i[-2:]), mask, q, k, attrs))
+        f.reduce(raw, (qs[3],), Combine.SUM, dot)
+        factor, limits = scale_expr(attrs, qs[3], wide), (*qs[:3], ks[2])
+        f.compute(scores, lambda *i: masked(raw[i] * factor, (i[0], heads.head(i), *i[-2:]), mask, limits, attrs))
         f.reduce(top, (heads.keys,), Combine.MAX, lambda *i: scores[i])
 
         def shift(i: tuple[Expr, ...]) -> Expr:
@@ -201,26 +232,28 @@ class Attention(Op[AttentionAttrs]):
 
         f.compute(weights, lambda *i: call(Intrinsic.EXP, scores[i] - shift(i[:-1])))
         f.reduce(total, (heads.keys,), Combine.SUM, lambda *i: weights[i])
-        f.reduce(
-            mixed,
-            (heads.keys,),
-            Combine.SUM,
-            lambda *i: weights[(*i[:-2], i[-1])] * load_wide(v, (i[0], i[1], i[-1], i[-2])),
-        )
 
-        def value(b: Expr, h: Expr, s: Expr, e: Expr) -> Expr:
-            row = (b, *heads.split(h), s)
-            result = mixed[(*row, e)] / total[row]
+        def term(*i: Expr) -> Expr:
+            return weights[(*i[:-2], i[-1])] * load_wide(v, swap_heads((i[0], i[1], i[-1], i[-2]), swapped["v"]))
+
+        f.reduce(mixed, (heads.keys,), Combine.SUM, term)
+
+        def result(*i: Expr) -> Store:
+            value, row = mixed[i] / total[i[:-1]], i[:-1]
             if attrs.empty_rows == "zero":
-                result = select(eq(total[row], 0.0), const(0, wide), result)
-            return cast(result, y.dtype)
+                value = select(eq(total[row], 0.0), const(0, wide), value)
+            elif attrs.empty_rows == "guard":
+                value = select(total[row] > 0.0, value, const(0, wide))  # false for NaN too
+            place = swap_heads((i[0], heads.head(i), i[-2], i[-1]), swapped["o"])
+            return Store(y, place, cast(value, y.dtype))
 
-        f.compute(y, value)
+        f.block("y", mixed.shape, result)
         return f.build()
 
     def reference(self, args: tuple[Array, ...], attrs: AttentionAttrs) -> Array:
         """By its definition, in double."""
-        q, k, v = (widen(a).astype(np.float64) for a in args[:3])
+        wide = (widen(a).astype(np.float64) for a in args[:3])
+        q, k, v = (np.swapaxes(a, 1, 2) if n in attrs.rows_first else a for a, n in zip(wide, "qkv", strict=True))
         share = q.shape[1] // max(k.shape[1], 1)
         k, v = np.repeat(k, share, 1), np.repeat(v, share, 1)
         scores: Any = np.matmul(q, np.swapaxes(k, 2, 3)) * (attrs.scale or 1 / sqrt(max(q.shape[3], 1)))
@@ -228,17 +261,24 @@ class Attention(Op[AttentionAttrs]):
             scores = attrs.softcap * np.tanh(scores / attrs.softcap)
         if len(args) > 3:
             mask = args[3]
-            scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask.astype(np.float64)
+            scores = (
+                np.where(mask, scores, attrs.fill or -np.inf)
+                if mask.dtype == bool
+                else scores + mask.astype(np.float64)
+            )
         if attrs.causal:
             places = np.arange(scores.shape[3]) - np.arange(scores.shape[2])[:, None]
             scores = np.where(places <= int(attrs.causal_offset), scores, -np.inf)
         top = np.max(scores, -1, keepdims=True, initial=-np.inf)
-        if attrs.empty_rows == "zero":
+        if attrs.empty_rows != "nan":
             top = np.where(top == -np.inf, 0, top)
         weights = np.exp(scores - top)
         total = weights.sum(-1, keepdims=True)
         y = np.matmul(weights, v) / total
-        return np.asarray(np.where(total == 0, 0, y) if attrs.empty_rows == "zero" else y).astype(args[0].dtype)
+        if attrs.empty_rows != "nan":
+            y = np.where(total == 0, 0, y) if attrs.empty_rows == "zero" else np.where(total > 0, y, 0)
+        y = np.swapaxes(y, 1, 2) if "o" in attrs.rows_first else y
+        return np.ascontiguousarray(y).astype(args[0].dtype)
 
 
 def scale_expr(attrs: AttentionAttrs, size: DimLike, dtype: str) -> Expr:
@@ -250,15 +290,18 @@ def scale_expr(attrs: AttentionAttrs, size: DimLike, dtype: str) -> Expr:
     return call(Intrinsic.RSQRT, as_expr(size, dtype))
 
 
-def masked(score: Expr, at: tuple[Expr, ...], mask: Buffer | None, q: Buffer, k: Buffer, attrs: AttentionAttrs) -> Expr:
-    """One score with cap, mask and causal limit; ``at`` is its (batch, head, query, key)."""
+def masked(
+    score: Expr, at: tuple[Expr, ...], mask: Buffer | None, limits: tuple[DimLike, ...], attrs: AttentionAttrs
+) -> Expr:
+    """One score with cap, mask and causal limit; ``at`` is its (batch, head, query, key), ``limits`` their extents."""
     low = const(-np.inf, score.dtype)
     if attrs.softcap > 0:
         cap = const(attrs.softcap, score.dtype)
         score = cap * call(Intrinsic.TANH, score / cap)
     if mask is not None:
-        entry = mask.at(broadcast_read(mask, at, (*q.shape[:3], k.shape[2])))
-        score = select(entry, score, low) if mask.dtype == "bool" else score + cast(entry, score.dtype)
+        entry = mask.at(broadcast_read(mask, at, limits))
+        hidden = const(attrs.fill, score.dtype) if attrs.fill else low
+        score = select(entry, score, hidden) if mask.dtype == "bool" else score + cast(entry, score.dtype)
     if attrs.causal:
         score = select(at[3] <= at[2] + as_expr(attrs.causal_offset), score, low)
     return score

@@ -26,8 +26,9 @@ from relaxir.tir import Buffer, Combine, Expr, PrimFunc, ProgramBuilder, cast
 class MatMul(Op[Attrs]):
     """Matrix product with NumPy's batching: ``out[..., i, j] = sum over k of a[..., i, k] * b[..., k, j]``.
 
-    Leading axes broadcast. A rank-1 operand is a row on the left and a column on the right, and its axis is dropped from
-    the result. 16-bit floats accumulate in float32; integers wrap. An empty ``k`` gives 0. TVM: relax.matmul, ONNX: MatMul.
+    Leading axes broadcast. A rank-1 operand is a row on the left and a column on the right, and its axis is dropped
+    from the result. 16-bit floats accumulate in float32; integers wrap. An empty ``k`` gives 0. TVM: relax.matmul,
+    ONNX: MatMul.
     """
 
     name = "matmul"
@@ -54,13 +55,8 @@ class MatMul(Op[Attrs]):
         a, b = tensors_of(ctx, args, ("a", "b"))
         for t, name in ((a, "a"), (b, "b")):
             check_dtype(ctx, t, name, NUMERIC)
-            if not t.rank:
-                ctx.fail(f"{name} has rank 0, a matrix product needs at least rank 1", code="rank-mismatch")
         check_same_dtype(ctx, (a, b), ("a", "b"))
-        row = max(b.rank - 2, 0)
-        ctx.require_equal(a.shape[-1], b.shape[row], f"axis {a.rank - 1} of a and axis {row} of b")
-        batch = ctx.broadcast((a.shape[:-2], b.shape[:-2]))
-        return TensorType((*batch, *a.shape[-2:-1], *(b.shape[-1:] if b.rank > 1 else ())), a.dtype)
+        return TensorType(product_shape(ctx, a, b), a.dtype)
 
     def lower(self, args: tuple[TensorType, ...], attrs: Attrs, out: tuple[TensorType, ...]) -> PrimFunc:
         """One contraction block, and a rounding one for 16-bit floats."""
@@ -88,6 +84,17 @@ class MatMul(Op[Attrs]):
     def reference(self, args: tuple[Array, ...], attrs: Attrs) -> Array:
         """np.matmul, floats accumulated in double and rounded once."""
         return wide_matmul(args[0], args[1])
+
+
+def product_shape(ctx: InferCtx, a: TensorType, b: TensorType) -> tuple[DimLike, ...]:
+    """Shape of a matrix product: batch axes broadcast, the reduced extents must agree."""
+    for t, name in ((a, "a"), (b, "b")):
+        if not t.rank:
+            ctx.fail(f"{name} has rank 0, a matrix product needs at least rank 1", code="rank-mismatch")
+    row = max(b.rank - 2, 0)
+    ctx.require_equal(a.shape[-1], b.shape[row], f"axis {a.rank - 1} of a and axis {row} of b")
+    batch = ctx.broadcast((a.shape[:-2], b.shape[:-2]))
+    return (*batch, *a.shape[-2:-1], *(b.shape[-1:] if b.rank > 1 else ()))
 
 
 def broadcast_batch(have: tuple[DimLike, ...], index: tuple[Expr, ...], want: tuple[DimLike, ...]) -> tuple[Expr, ...]:

@@ -99,7 +99,8 @@ def place(lives: Sequence[Lifetime], sizes: Sequence[DimLike], facts: Facts) -> 
             if best is None or score < best[0] - 1e-9:
                 best = (score, below)
     assert best is not None
-    return _symbolic(sizes, best[1], (*worlds, *sample_sizes(dims)), facts)
+    samples = sample_sizes(dims)
+    return _symbolic(sizes, best[1], (*worlds, *samples), facts)
 
 
 def _orders(lives: Sequence[Lifetime], at: Sequence[int]) -> tuple[list[int], ...]:
@@ -206,7 +207,7 @@ def prune(
     limit = MOST
     for c in sorted(candidates, key=lambda c: (tuple(-v for v in values[c]), to_text(c))):
         dominated = any(
-            all(a >= b for a, b in zip(values[k], values[c], strict=True)) and facts.prove_le(c, k) is Proof.PROVED
+            all(a >= b for a, b in zip(values[k], values[c], strict=True)) and facts.surely_le(c, k)
             for k in kept
         )
         if dominated:

@@ -120,10 +120,10 @@ class _Lowering:
         self.loaded: dict[int, Buffer] = {}
         self.preamble: list[Stmt] = []
         self.names: set[str] = set()
-        self.symbols = {d.name for d in function_dims(func)}
-        self.rooms = 0
         self.entry: set[Dim] = set()  # symbols known before the first statement of the body
         self.depth = 0  # branches around the statement being lowered
+        self.symbols = {d.name for d in function_dims(func)}
+        self.rooms = 0
         self.claims: dict[Var, tuple[tuple[int, TensorType] | None, ...]] = {}
 
     # ---- the whole function ----------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import numpy as np
 
@@ -12,9 +11,6 @@ from relaxir.ir.types import describe
 from relaxir.runtime.signature import Signature, TensorSpec
 from relaxir.support.dtypes import info
 from relaxir.support.errors import ArgumentError
-
-CPU: Final = 1  # DLPack: kDLCPU
-WORDS: Final = 6  # 64-bit words of a DLTensor: data, device, ndim and dtype, shape, strides, byte offset
 
 
 def match_names(signature: Signature, args: Sequence[object], feeds: Mapping[str, object]) -> list[object]:
@@ -93,39 +89,3 @@ def _from_dlpack(value: object, function: str, spec: TensorSpec) -> Array:
             f"{function}: argument `{spec.name}` cannot be read through DLPack: {error}",
             help="copy it to the host first",
         ) from error
-
-
-def dtype_word(spec: TensorSpec) -> int:
-    """Word 2 of a DLTensor: rank in the low half, type code, bits and lanes above."""
-    row = info(spec.type.dtype)
-    return spec.type.rank | row.dlpack << 32 | row.bits << 40 | 1 << 48
-
-
-class TensorRecords:
-    """An array of DLTensor records for one call, with the memory they point to."""
-
-    def __init__(self, specs: Sequence[TensorSpec]) -> None:
-        self.words = np.zeros((len(specs), WORDS), np.int64)
-        self.words[:, 1] = CPU
-        ranks = [s.type.rank for s in specs]
-        self.shapes = np.zeros(sum(ranks) + 1, np.int64)
-        base = self.shapes.__array_interface__["data"][0]
-        self.starts: list[int] = []
-        start = 0
-        for i, s in enumerate(specs):
-            self.words[i, 2] = dtype_word(s)
-            self.words[i, 3] = base + 8 * start
-            self.starts.append(start)
-            start += ranks[i]
-        self.address: int = self.words.__array_interface__["data"][0]
-
-    def set(self, index: int, array: Array) -> None:
-        """Point record ``index`` at an array, which the caller keeps alive."""
-        self.words[index, 0] = array.__array_interface__["data"][0]
-        start = self.starts[index]
-        self.shapes[start : start + array.ndim] = array.shape
-
-    def shape(self, index: int, rank: int) -> tuple[int, ...]:
-        """Shape that the library wrote into record ``index``."""
-        start = self.starts[index]
-        return tuple(self.shapes[start : start + rank].tolist())

@@ -11,10 +11,11 @@ import numpy as np
 
 from relaxir.ir.expr import Array
 from relaxir.ir.types import FuncType
-from relaxir.runtime.arguments import TensorRecords, as_array, match_names
+from relaxir.runtime.arguments import as_array, match_names
 from relaxir.runtime.callbacks import Imports
 from relaxir.runtime.memory import Memory
-from relaxir.runtime.signature import Signature, TensorSpec
+from relaxir.runtime.records import CallRecord, Marshal
+from relaxir.runtime.signature import Signature
 from relaxir.support.dtypes import info
 from relaxir.support.errors import (
     ERRORS,
@@ -47,7 +48,7 @@ class _Context:
         except RuntimeError as error:
             raise LoadError(str(error), code="load-features") from error
         self.free: Callable[[int, int], None] = library.cdll.rx_free
-        self.call: Callable[[int, int, int, int, int, int], int] = library.cdll.rx_call
+        self.call: Callable[[int], int] = library.cdll.rx_invoke
 
     def __del__(self) -> None:
         if getattr(self, "address", 0):
@@ -59,15 +60,10 @@ class _Block:
 
     __slots__ = ("__array_interface__", "_address", "_context")
 
-    def __init__(self, context: _Context, address: int, shape: tuple[int, ...], spec: TensorSpec) -> None:
+    def __init__(self, context: _Context, address: int, shape: tuple[int, ...], kind: str) -> None:
         self._context = context
         self._address = address
-        self.__array_interface__ = {
-            "shape": shape,
-            "typestr": info(spec.type.dtype).numpy.str,
-            "data": (address, False),
-            "version": 3,
-        }
+        self.__array_interface__ = {"shape": shape, "typestr": kind, "data": (address, False), "version": 3}
 
     def __del__(self) -> None:
         self._context.free(self._context.address, self._address)
@@ -80,6 +76,8 @@ class CompiledFunction:
         self._signature = signature
         self._index = index
         self._owner = owner
+        self._marshal = Marshal(signature)
+        self._kinds = tuple(info(o.type.dtype).numpy.str for o in signature.outputs)
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -123,6 +121,10 @@ class CompiledFunction:
                 f"{self._signature.name}: gives {len(specs)} results, got {len(outputs)} arrays for them"
             )
         for spec, out in zip(specs, outputs, strict=True):
+            if not isinstance(out, np.ndarray):
+                raise ArgumentError(
+                    f"{self._signature.name}: output `{spec.name}` is a {type(out).__name__}, not an array"
+                )
             if out.dtype != info(spec.type.dtype).numpy or out.ndim != spec.type.rank:
                 raise ArgumentError(f"{self._signature.name}: output `{spec.name}` must be an array of {spec.type}")
             if not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable):
@@ -142,25 +144,43 @@ class CompiledFunction:
                 raise ArgumentError(f"{self._signature.name}: no argument `{name}` to donate")
         return self.__call__
 
-    def _run(self, args: Sequence[object], feeds: Mapping[str, object], given: tuple[Array, ...]) -> tuple[Array, ...]:
-        signature = self._signature
-        values = match_names(signature, args, feeds)
-        arrays = [as_array(v, signature.name, s) for v, s in zip(values, signature.inputs, strict=True)]
-        inputs, outputs = TensorRecords(signature.inputs), TensorRecords(signature.outputs)
+    def _run(self, args: Sequence[object], feeds: Mapping[str, object], given: Sequence[Array]) -> tuple[Array, ...]:
+        marshal, context = self._marshal, self._owner.context
+        count = len(marshal.ranks)
+        arrays: Sequence[Any] = args
+        if feeds or len(args) != count or not marshal.ready(args):
+            values = match_names(self._signature, args, feeds)
+            arrays = [as_array(v, self._signature.name, s) for v, s in zip(values, self._signature.inputs, strict=True)]
+        record = marshal.take(context.address, self._index)
         for i, a in enumerate(arrays):
-            inputs.set(i, a)
-        for i, a in enumerate(given):
-            outputs.set(i, a)
-        context = self._owner.context
-        status = context.call(
-            context.address, self._index, inputs.address, len(arrays), outputs.address, len(signature.outputs)
-        )
+            record.set(i, a)
+        if given:
+            for i, a in enumerate(given, count):
+                record.set(i, a)
+        else:
+            record.clear(count)
+        status = context.call(record.address)
         if status:
-            self._owner.raise_native(status, context.library.last_error(context.address))
-        return given or tuple(
-            np.asarray(_Block(context, int(outputs.words[i, 0]), outputs.shape(i, s.type.rank), s))
-            for i, s in enumerate(signature.outputs)
+            self._fail(record, status, not given)
+        if given:
+            marshal.give(record)
+            return ()
+        results = tuple(
+            np.asarray(_Block(context, record.data(i), record.shape(i), kind))
+            for i, kind in enumerate(self._kinds, count)
         )
+        marshal.give(record)
+        return results
+
+    def _fail(self, record: CallRecord, status: int, owned: bool) -> NoReturn:
+        """Give back the results made before the failure, then raise."""
+        context, count = self._owner.context, len(self._marshal.ranks)
+        text = context.library.last_error(context.address)
+        for i in range(len(self._kinds)) if owned else ():
+            if record.data(count + i):
+                context.free(context.address, record.data(count + i))
+        self._marshal.give(record)
+        self._owner.raise_native(status, text)
 
 
 class Executable:

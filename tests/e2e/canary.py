@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from relaxir.backends.llvm.library import LoadedLibrary, RxOptions
-from relaxir.runtime.arguments import TensorRecords
+from relaxir.runtime.records import CallRecord
 from relaxir.runtime.signature import Signature
 
 ALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
@@ -44,15 +44,13 @@ class CanaryContext:
 
     def touched(self, signature: Signature, index: int, arrays: Sequence[np.ndarray]) -> int:
         """Run once; the number of bytes up to the highest one changed in the frame stack."""
-        inputs, outputs = TensorRecords(signature.inputs), TensorRecords(signature.outputs)
+        record = CallRecord(signature, self.address, index)
         for i, a in enumerate(arrays):
-            inputs.set(i, a)
+            record.set(i, a)
         known = set(self.blocks)
-        status = self.library.cdll.rx_call(
-            self.address, index, inputs.address, len(arrays), outputs.address, len(signature.outputs)
-        )
+        status = self.library.cdll.rx_invoke(record.address)
         assert not status, self.library.last_error(self.address)
-        results = {int(w) for w in outputs.words[:, 0]}
+        results = {record.data(len(arrays) + i) for i in range(len(signature.outputs))}
         frames = [b for a, b in self.blocks.items() if a not in known and not any(a <= r < a + b.size for r in results)]
         highest = 0
         for block in frames:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import relaxir as rx
-from relaxir.runtime.arguments import TensorRecords
+from relaxir.runtime.records import CallRecord
 from relaxir.support.errors import ArgumentError, LoadError, RuntimeShapeError, TargetError
 from tests.e2e import models
 
@@ -190,15 +190,13 @@ def test_bad_targets_and_places(mlp, tmp_path: Path) -> None:
 def query(exe, *arrays: np.ndarray) -> tuple[int, list[tuple[int, ...]], int]:
     """What ``rx_query`` says of a call: status, shapes, frame bytes."""
     signature = exe.signatures["main"]
-    inputs, outputs = TensorRecords(signature.inputs), TensorRecords(signature.outputs)
-    for i, a in enumerate(arrays):
-        inputs.set(i, a)
-    size = np.zeros(1, np.int64)
     context = exe.context
-    status = context.library.cdll.rx_query(
-        context.address, 0, inputs.address, len(arrays), outputs.address, len(signature.outputs), size.ctypes.data
-    )
-    return status, [outputs.shape(i, s.type.rank) for i, s in enumerate(signature.outputs)], int(size[0])
+    record = CallRecord(signature, context.address, 0)
+    for i, a in enumerate(arrays):
+        record.set(i, a)
+    size = np.zeros(1, np.int64)
+    status = context.library.cdll.rx_query(*record.words[:6], size.ctypes.data)
+    return status, [record.shape(len(arrays) + i) for i in range(len(signature.outputs))], int(size[0])
 
 
 def test_shapes_and_memory_can_be_asked_for() -> None:

@@ -232,6 +232,22 @@ run:
   call void @rx_ws_release(ptr %ctx, ptr %ws)
   ret i32 %result
 }
+define i32 @rx_invoke(ptr %call) nounwind {
+  %ctx = load ptr, ptr %call, align 8
+  %p1 = getelementptr i8, ptr %call, i64 8
+  %function = load i64, ptr %p1, align 8
+  %p2 = getelementptr i8, ptr %call, i64 16
+  %inputs = load ptr, ptr %p2, align 8
+  %p3 = getelementptr i8, ptr %call, i64 24
+  %nin = load i64, ptr %p3, align 8
+  %p4 = getelementptr i8, ptr %call, i64 32
+  %outputs = load ptr, ptr %p4, align 8
+  %p5 = getelementptr i8, ptr %call, i64 40
+  %nout = load i64, ptr %p5, align 8
+  %status = tail call i32 @rx_call(ptr %ctx, i64 %function, ptr %inputs, i64 %nin, ptr %outputs, i64 %nout)
+  ret i32 %status
+}
+
 define i32 @rx_query(ptr %ctx, i64 %function, ptr %inputs, i64 %nin, ptr %outputs, i64 %nout, ptr %bytes) nounwind {
 entry:
   %spare = alloca i64

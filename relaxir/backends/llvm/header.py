@@ -118,6 +118,8 @@ void rx_destroy(rx_context *context);
  * contents of outputs are unspecified, and blocks they received still are to be freed. */
 int32_t rx_call(rx_context *context, int64_t function, const DLTensor *inputs, int64_t input_count, DLTensor *outputs,
                 int64_t output_count);
+/* rx_call with its six arguments in six consecutive 64-bit words. */
+int32_t rx_invoke(const void *call);
 const char *rx_last_error(const rx_context *context);
 /* Writes the shapes that the outputs would have into their shape arrays, and the working memory of the call in bytes
  * to *frame_bytes (which may be NULL). Only the inputs' shapes are read. Returns 3 where shapes depend on data: let

@@ -45,6 +45,7 @@ PUBLIC_SYMBOLS: Final = (
     "rx_abi_version",
     "rx_alloc",
     "rx_call",
+    "rx_invoke",
     "rx_check_cpu",
     "rx_create",
     "rx_create_error",

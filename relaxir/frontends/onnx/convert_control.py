@@ -144,5 +144,18 @@ def scalar(n: Node, value: Value) -> Value:
     return n.emit("reshape", value, shape=()) if value.type.rank else value
 
 
-CONTROL: Final[Mapping[str, Converter]] = MappingProxyType({"If": if_, "Loop": loop, "Scan": scan})
+def has_element(n: Node) -> Result:
+    """Whether an optional holds something: tensors do, an omitted input does not."""
+    return n.scalar(n.given(0), "bool")
+
+
+CONTROL: Final[Mapping[str, Converter]] = MappingProxyType(
+    {
+        "If": if_,
+        "Loop": loop,
+        "OptionalGetElement": lambda n: n.input(0),
+        "OptionalHasElement": has_element,
+        "Scan": scan,
+    }
+)
 """Control flow by ONNX name."""

@@ -13,7 +13,7 @@ from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.node import FARTHEST, Node, Result
 from relaxir.frontends.onnx.tensors import element_type
 from relaxir.frontends.onnx.values import Value
-from relaxir.ops.indexing import expand_target, pad_pairs, reshape_target, slice_range
+from relaxir.ops.indexing import pad_pairs, reshape_target, slice_range
 from relaxir.support.dtypes import info
 from relaxir.sym import DimLike, ceildiv, is_const, max_, min_, mul, product, sub
 
@@ -83,7 +83,7 @@ def unsqueeze(n: Node) -> Result:
     if n.opset < 13 or n.number(1) is not None:
         return n.emit("expand_dims", x, axes=axes_of(n, 1, 13) or ())
     flags = axis_flags(n, 1, x.type.rank + count_of(n, 1, -x.type.rank))
-    return n.emit("reshape", x, shape=widened_extents(x.type.shape, flags))
+    return n.emit("reshape", x, shape=widened_extents(n, x.type.shape, flags))
 
 
 def squeeze(n: Node) -> Result:
@@ -92,7 +92,7 @@ def squeeze(n: Node) -> Result:
     if n.opset >= 13 and n.given(1) and n.number(1) is None:
         flags = axis_flags(n, 1, x.type.rank)
         left = x.type.rank - count_of(n, 1, x.type.rank)
-        return n.emit("reshape", x, shape=kept_extents(x.type.shape, flags, left))
+        return n.emit("reshape", x, shape=kept_extents(n, x.type.shape, flags, left))
     axes = axes_of(n, 1, 13)
     if axes is None:
         if not all(is_const(d) for d in x.type.shape):
@@ -125,8 +125,11 @@ def transpose(n: Node) -> Result:
 def expand(n: Node) -> Result:
     """Both sides broadcast."""
     x = n.input(0)
-    target = expand_target(x.type.shape, n.dims(1, low=0, names="e", count=expanded_rank(n)), n.facts)
-    return n.emit("broadcast_to", x, shape=target)
+    target = n.dims(1, low=0, names="e", count=expanded_rank(n))
+    ctx = n.ctx()
+    shape = ctx.broadcast((x.type.shape, target))
+    n.bb.require(ctx)
+    return n.emit("broadcast_to", x, shape=shape)
 
 
 def expanded_rank(n: Node) -> int | None:

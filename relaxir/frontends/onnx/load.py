@@ -59,8 +59,8 @@ def _read(model: object) -> Source:
     path = Path(model)
     try:
         data = path.read_bytes()
-    except OSError as error:
-        raise LoadError(f"cannot read `{path}`: {error.strerror or error}", code="load-path") from error
+    except (OSError, ValueError) as error:  # ValueError: a path with a null byte
+        raise LoadError(f"cannot read `{path}`: {getattr(error, 'strerror', error)}", code="load-path") from error
     return Source(_decode(data, path.name), path.name, path.parent)
 
 

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from relaxir.schedule.loops import Machine
 from relaxir.schedule.program import Program
+from relaxir.schedule.rules.attention import AttentionRule
 from relaxir.schedule.rules.contraction import ContractionRule
 from relaxir.schedule.rules.rows import RowsRule
 from relaxir.schedule.rules.stage import FallbackRule, InjectiveRule, ReductionRule
@@ -26,5 +27,12 @@ class Rule(Protocol):
         ...
 
 
-RULES: Final[tuple[Rule, ...]] = (ContractionRule(), RowsRule(), InjectiveRule(), ReductionRule(), FallbackRule())
+RULES: Final[tuple[Rule, ...]] = (
+    AttentionRule(),
+    ContractionRule(),
+    RowsRule(),
+    InjectiveRule(),
+    ReductionRule(),
+    FallbackRule(),
+)
 """Tried in order at each stage; the last applies to everything."""
