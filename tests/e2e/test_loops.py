@@ -15,8 +15,11 @@ from relaxir.ir.module import IRModule
 from relaxir.ir.types import TensorType, describe
 from relaxir.ir.verify import verify_module
 from relaxir.ops import TABLE, op
+from relaxir.passes import PassContext
+from relaxir.pipelines import REFERENCE
 from relaxir.runtime.executable import Executable
 from relaxir.runtime.interp.graph import run_graph
+from relaxir.runtime.interp.host import run_host
 from relaxir.support.errors import InferError, RuntimeShapeError
 from relaxir.sym import dim
 from relaxir.text import parse
@@ -138,11 +141,27 @@ def test_native_agrees(make: Callable[..., Expr], types: tuple[TensorType, ...],
 
 
 @pytest.mark.parametrize(("make", "types", "inputs"), CASES, ids=[c[0].__name__ for c in CASES])
-def test_text_round_trip(make: Callable[..., Expr], types: tuple[TensorType, ...], inputs: list[tuple[Any, ...]]) -> None:
+def test_text_round_trip(
+    make: Callable[..., Expr], types: tuple[TensorType, ...], inputs: list[tuple[Any, ...]]
+) -> None:
     text = str(build(make, *types))
     again = parse(text, TABLE)
     assert str(again) == text
     assert not verify_module(again)
+
+
+@pytest.mark.parametrize(("make", "types", "inputs"), CASES, ids=[c[0].__name__ for c in CASES])
+def test_host_program(make: Callable[..., Expr], types: tuple[TensorType, ...], inputs: list[tuple[Any, ...]]) -> None:
+    """The interpreter of host programs agrees, and their text reads back."""
+    module = build(make, *types)
+    host = REFERENCE.run(module, PassContext())
+    assert not verify_module(host)
+    assert str(parse(str(host), TABLE)) == str(host)
+    for args in inputs:
+        want = run_graph(module, "main", args)
+        for g, w in zip(run_host(host, "main", args), want if isinstance(want, tuple) else (want,), strict=True):
+            assert g.shape == w.shape
+            np.testing.assert_allclose(g, w, rtol=1e-5)
 
 
 def test_types() -> None:
