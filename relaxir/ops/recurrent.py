@@ -20,7 +20,7 @@ from relaxir.ops.kernels import emit_op
 from relaxir.ops.matmul import MATMUL, wide_matmul
 from relaxir.ops.movement import MOVEMENT
 from relaxir.ops.recurrent_cells import ACTIVATIONS, DEFAULTS, GATES, Activation
-from relaxir.ops.recurrent_scan import RECURRENT_SCAN, ScanAttrs
+from relaxir.ops.recurrent_scan import RECURRENT_SCAN, ScanAttrs, tile_lanes
 from relaxir.ops.slicing import SLICING
 
 Direction = Literal["forward", "reverse", "bidirectional"]
@@ -39,7 +39,7 @@ class LayerAttrs(Attrs):
     activations: tuple[Activation, ...] = ()
     """Name, alpha and beta of each activation, direction after direction; empty: sigmoid for gates, else tanh."""
     clip: float = 0.0
-    """Limit of the arguments of activations; 0: none."""
+    """Limit of the sums of the gates; 0: none."""
     linear_before_reset: bool = False
     """A GRU's reset gate scales the product with the state (and its bias), not the state."""
     input_forget: bool = False
@@ -145,7 +145,8 @@ class Layer(Op[LayerAttrs]):
                 rest = np.concatenate((rest[: 2 * hidden], np.zeros_like(own["bias"])))
             gates = (wide_matmul(own["x"], own["w"].T) + bias + rest).astype(own["x"].dtype)
             more = (own[n] for n in ("c0", "bias", "peephole", "lengths") if n in own)
-            operands = (gates, np.ascontiguousarray(own["r"].T), own["h0"], *more)
+            tiles = np.swapaxes(own["r"].reshape(-1, tile_lanes(hidden), hidden), 1, 2)
+            operands = (gates, tiles, own["h0"], *more)
             found.append(RECURRENT_SCAN[0].reference(operands, scan))
         return tuple(np.stack([f[k] for f in found], 1 if k == 0 else 0) for k in range(len(found[0])))
 
@@ -165,7 +166,7 @@ class _Way:
         return emit_op(self.bb, op, *args, attrs=op.Attrs(**attrs))
 
     def own(self, name: str) -> Expr:
-        """This direction's part of an operand, without the axis of directions."""
+        """The part of an operand for one direction, without the axis of directions."""
         x = self.given[name]
         assert isinstance(x.type, TensorType)
         part = x
@@ -179,9 +180,12 @@ class _Way:
 
     def results(self) -> list[Expr]:
         """States of all steps and last states."""
-        weights = self.emit("permute_dims", self.own("r"), axes=(1, 0))
-        assert isinstance(weights.type, TensorType)
-        hidden, width = int(weights.type.shape[0]), int(weights.type.shape[1])
+        recurrent = self.own("r")
+        assert isinstance(recurrent.type, TensorType)
+        hidden, width = int(recurrent.type.shape[1]), GATES[self.attrs.cell] * int(recurrent.type.shape[1])
+        lanes = tile_lanes(hidden)
+        tiled = self.emit("reshape", recurrent, shape=(width // lanes, lanes, hidden))
+        weights = self.emit("permute_dims", tiled, axes=(0, 2, 1))
         both = self.own("b")
         own, rest = self.cut(both, 0, width), self.cut(both, width, width)
         more: list[Expr] = [self.own("c0")] if "c0" in self.given else []

@@ -97,7 +97,7 @@ class Cell:
 
     Attributes:
         activations: of the gates and the state, in ONNX's order.
-        clip: limit of the activations' arguments; 0: none.
+        clip: limit of the sums of the gates; 0: none.
         input_forget: an LSTM's forget gate is one minus the input gate.
     """
 
@@ -106,14 +106,12 @@ class Cell:
     input_forget: bool = False
 
     def act(self, m: Algebra, which: int, x: Number) -> Number:
-        """One activation of a clipped argument."""
+        """One activation; sums of gates are clipped, an LSTM's cell state is not (as onnxruntime has it)."""
         name, alpha, beta = self.activations[which]
-        x = m.clamp(x, -self.clip, self.clip) if self.clip else x
+        x = m.clamp(x, -self.clip, self.clip) if self.clip and which < 2 else x
         return ACTIVATIONS[name][0](m, x, alpha, beta)
 
-    def lstm_memory(
-        self, m: Algebra, gates: Sequence[Number], c: Number, peephole: Sequence[Number] | None
-    ) -> Number:
+    def lstm_memory(self, m: Algebra, gates: Sequence[Number], c: Number, peephole: Sequence[Number] | None) -> Number:
         """New cell state from the sums of the gates i, o, f, c and the old one."""
         i, _, f, g = gates
         if peephole is not None:

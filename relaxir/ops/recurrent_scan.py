@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -39,7 +39,8 @@ from relaxir.tir import (
 ROWS: Final = 4
 """Sequences whose products share the loads of a weight."""
 LANES: Final = 16
-"""Columns of a product kept in registers for several sequences; one sequence has more."""
+"""Columns of a tile of weights, and at most of those kept in registers."""
+VECTOR: Final = ForKind.VECTOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class ScanAttrs(Attrs):
     reverse: bool = False
     """Each sequence runs from its end."""
     clip: float = 0.0
-    """Limit of the arguments of activations; 0: none."""
+    """Limit of the sums of the gates; 0: none."""
     linear_before_reset: bool = False
     """A GRU's reset gate scales the product with the state (and its bias), not the state."""
     input_forget: bool = False
@@ -104,7 +105,8 @@ class RecurrentScan(Op[ScanAttrs]):
     """One direction of an LSTM, GRU or RNN: ``h[t], c[t] = cell(gates[t] + h[t-1] @ weights, c[t-1])``.
 
     ``gates`` (steps, batch, k * hidden) are the projected inputs with their biases, gate by gate in ONNX's order (LSTM:
-    i, o, f, c; GRU: z, r, h); ``weights`` are (hidden, k * hidden). Further operands by attribute: the first cell state
+    i, o, f, c; GRU: z, r, h); ``weights`` (hidden, k * hidden) come in tiles of columns, one after the other:
+    (tiles, hidden, columns of a tile), see `tile_lanes`. Further operands by attribute: the first cell state
     (LSTM), the candidate's recurrent bias (GRU with ``linear_before_reset``), the peephole weights (3 * hidden, order
     i, o, f), the lengths (batch, int32; those beyond the number of steps count as it, negative ones as 0). Results: the
     states of all steps (0 behind a sequence's end), the last state, and for LSTM the last cell state. 16-bit floats
@@ -114,21 +116,21 @@ class RecurrentScan(Op[ScanAttrs]):
     name = "recurrent_scan"
     params = (
         Param("gates", "(steps, batch, k * hidden)", FLOATS),
-        Param("weights", "(hidden, k * hidden)", FLOATS),
+        Param("weights", "(tiles, hidden, lanes), tiles * lanes = k * hidden, lanes divide hidden", FLOATS),
         Param("h0", "(batch, hidden)", FLOATS),
         Param("more", "by attribute: c0, bias, peephole, lengths", variadic=True),
     )
     Attrs = ScanAttrs
     kind = OpKind.OPAQUE
     examples = (
-        Example(("f32[s, b, 3]", "f32[3, 3]", "f32[b, 3]"), ("f32[s, b, 3]", "f32[b, 3]")),
+        Example(("f32[s, b, 3]", "f32[1, 3, 3]", "f32[b, 3]"), ("f32[s, b, 3]", "f32[b, 3]")),
         Example(
-            ("f32[s, b, 72]", "f32[18, 72]", "f32[b, 18]", "f32[b, 18]"),
+            ("f32[s, b, 72]", "f32[4, 18, 18]", "f32[b, 18]", "f32[b, 18]"),
             ("f32[s, b, 18]", "f32[b, 18]", "f32[b, 18]"),
             ScanAttrs("lstm", (("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0), ("tanh", 0.0, 0.0)), reverse=True),
         ),
         Example(
-            ("f32[s, b, 8]", "f32[2, 8]", "f32[b, 2]", "f32[b, 2]", "f32[6]", "i32[b]"),
+            ("f32[s, b, 8]", "f32[4, 2, 2]", "f32[b, 2]", "f32[b, 2]", "f32[6]", "i32[b]"),
             ("f32[s, b, 2]", "f32[b, 2]", "f32[b, 2]"),
             ScanAttrs(
                 "lstm",
@@ -140,17 +142,24 @@ class RecurrentScan(Op[ScanAttrs]):
             ),
         ),
         Example(
-            ("f32[s, b, 6]", "f32[2, 6]", "f32[b, 2]", "i32[b]"),
+            ("f32[s, b, 6]", "f32[3, 2, 2]", "f32[b, 2]", "i32[b]"),
             ("f32[s, b, 2]", "f32[b, 2]"),
             ScanAttrs("gru", (("sigmoid", 0.0, 0.0), ("leakyrelu", 0.1, 0.0)), reverse=True, lengths=True),
         ),
         Example(
-            ("f16[s, b, 6]", "f16[2, 6]", "f16[b, 2]", "f16[2]"),
+            ("f16[s, b, 6]", "f16[3, 2, 2]", "f16[b, 2]", "f16[2]"),
             ("f16[s, b, 2]", "f16[b, 2]"),
             ScanAttrs("gru", (("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0)), linear_before_reset=True),
         ),
         Example(
-            ("f64[s, b, 2]", "f64[2, 2]", "f64[b, 2]"),
+            ("f32[s, b, 96]", "f32[6, 32, 16]", "f32[b, 32]"),
+            ("f32[s, b, 32]", "f32[b, 32]"),
+            ScanAttrs("gru", (("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0))),
+            low=-0.5,
+            high=0.5,
+        ),
+        Example(
+            ("f64[s, b, 2]", "f64[1, 2, 2]", "f64[b, 2]"),
             ("f64[s, b, 2]", "f64[b, 2]"),
             ScanAttrs(activations=(("softplus", 0.0, 0.0),)),
             low=-1.0,
@@ -158,9 +167,9 @@ class RecurrentScan(Op[ScanAttrs]):
         ),
     )
     bad_examples = (
-        BadExample(("f32[s, b, 4]", "f32[3, 3]", "f32[b, 3]"), "shape-mismatch", "gates"),
-        BadExample(("f32[s, b, 3]", "f64[3, 3]", "f32[b, 3]"), "dtype-mismatch", "weights is float64"),
-        BadExample(("f32[s, b, 3]", "f32[3, 3]", "f32[b, 3]", "f32[b, 3]"), "arity", "operands"),
+        BadExample(("f32[s, b, 4]", "f32[1, 3, 3]", "f32[b, 3]"), "shape-mismatch", "gates"),
+        BadExample(("f32[s, b, 3]", "f64[1, 3, 3]", "f32[b, 3]"), "dtype-mismatch", "weights is float64"),
+        BadExample(("f32[s, b, 3]", "f32[1, 3, 3]", "f32[b, 3]", "f32[b, 3]"), "arity", "operands"),
     )
 
     def infer(self, args: tuple[Type, ...], attrs: ScanAttrs, ctx: InferCtx) -> Type:
@@ -175,17 +184,19 @@ class RecurrentScan(Op[ScanAttrs]):
         check_dtype(ctx, types[0], "gates", FLOATS)
         check_same_dtype(ctx, [t for t, _ in floats], [n for _, n in floats])
         given = Operands.of(types, attrs)
-        ranks = {"gates": 3, "weights": 2, "h0": 2, "c0": 2, "bias": 1, "peephole": 1, "lengths": 1}
+        ranks = {"gates": 3, "weights": 3, "h0": 2, "c0": 2, "bias": 1, "peephole": 1, "lengths": 1}
         for t, n in zip(types, names, strict=True):
             if t.rank != ranks[n]:
                 ctx.fail(f"{n} has rank {t.rank}, expected {ranks[n]}", code="rank-mismatch")
-        hidden = given.weights.shape[0]
-        if not isinstance(hidden, int):
-            ctx.fail("the hidden size must be a number", code="attribute")
+        tiles, hidden, lanes = given.weights.shape
+        if not isinstance(hidden, int) or not isinstance(tiles, int) or not isinstance(lanes, int):
+            ctx.fail("the hidden size and the tiles of weights must be numbers", code="attribute")
+        if not lanes or hidden % lanes:
+            ctx.fail(f"axis 2 of weights ({lanes}) does not divide the hidden size {hidden}", code="shape-mismatch")
         steps, batch, width = given.gates.shape
         wanted = GATES[attrs.cell] * hidden
         ctx.require_equal(width, wanted, "axis 2 of gates and the gates of a state")
-        ctx.require_equal(given.weights.shape[1], wanted, "axis 1 of weights and the gates of a state")
+        ctx.require_equal(tiles * lanes, wanted, "the columns of weights and the gates of a state")
         for t, n in ((given.h0, "h0"), (given.c0, "c0")):
             if t is not None:
                 ctx.require_equal(t.shape[0], batch, f"axis 0 of {n} and axis 1 of gates")
@@ -209,7 +220,8 @@ class RecurrentScan(Op[ScanAttrs]):
     def reference(self, args: tuple[Array, ...], attrs: ScanAttrs) -> tuple[Array, ...]:
         """Step by step for all sequences at once."""
         given = Operands.of(args, attrs)
-        gates, w, h = (widen(a) for a in (given.gates, given.weights, given.h0))
+        gates, tiles, h = (widen(a) for a in (given.gates, given.weights, given.h0))
+        w = np.swapaxes(tiles, 0, 1).reshape(h.shape[1], -1)
         c = None if given.c0 is None else widen(given.c0)
         steps, batch, _ = gates.shape
         lengths = np.full(batch, steps) if given.lengths is None else np.clip(given.lengths, 0, steps)
@@ -224,6 +236,11 @@ class RecurrentScan(Op[ScanAttrs]):
             y[at[live], rows[live]] = h[live]
         last = (h,) if c is None else (h, c)
         return (y, *(a.astype(given.gates.dtype) for a in last))
+
+
+def tile_lanes(hidden: int) -> int:
+    """Columns of a tile of weights: as many as registers take, where these divide the hidden size."""
+    return hidden if hidden % LANES else LANES
 
 
 def _advance(
@@ -264,7 +281,7 @@ class Kernel:
         self.given = Operands.of(tuple(input_of(self.f, n, t) for n, t in zip(names, args, strict=True)), attrs)
         self.outs = [output_of(self.f, n, t) for n, t in zip(("y", "h", "c"), out, strict=False)]
         self.steps, self.batch, _ = out[0].shape
-        self.size = int(args[1].shape[0])
+        self.size = int(args[1].shape[1])
         self.wide = compute_dtype(out[0].dtype)
         self.state = self.f.temp("state", (self.batch, self.size), self.wide)
         self.memory = self.f.temp("memory", (self.batch, self.size), self.wide) if attrs.cell == "lstm" else None
@@ -286,19 +303,19 @@ class Kernel:
 
         def product(source: Buffer, low: int, high: int) -> Stmt:
             if whole:
-                return self.product(source, first, ROWS, LANES, low, high)
-            return loop("row", count, lambda r: self.product(source, first + r, 1, 4 * LANES, low, high))
+                return self.product(source, first, True, low, high)
+            return loop("row", count, lambda r: self.product(source, first + r, False, low, high))
 
         def rows(body: Callable[[Expr], Stmt]) -> Stmt:
             return loop("row", count, lambda r: body(first + r))
 
         def one_step(step: Var) -> Stmt:
             update = rows(lambda n: self.at_step(n, step, lambda at: self.update(n, at), lambda: self.clear(n, step)))
+            every, gate = int(self.given.weights.shape[0]), self.size // int(self.given.weights.shape[2])
             if self.scaled is None:
-                return seq(product(self.state, 0, int(self.sums.shape[1])), update)
+                return seq(product(self.state, 0, every), update)
             reset = rows(lambda n: self.at_step(n, step, lambda at: self.lanes(lambda j: self.reset(n, j, at))))
-            gates = product(self.state, 0, 2 * self.size)
-            return seq(gates, reset, product(self.scaled, 2 * self.size, 3 * self.size), update)
+            return seq(product(self.state, 0, 2 * gate), reset, product(self.scaled, 2 * gate, every), update)
 
         begin = rows(lambda n: self.lanes(lambda j: self.begin(n, j)))
         end = rows(lambda n: self.lanes(lambda j: self.end(n, j)))
@@ -335,34 +352,49 @@ class Kernel:
         pairs = zip(self.outs[1:], sources, strict=True)
         return seq(*(Store(o, (n, j), cast(s[n, j], o.dtype)) for o, s in pairs))
 
-    def product(self, source: Buffer, first: Expr, rows: int, lanes: int, low: int, high: int) -> Stmt:
-        """``sums[:, low:high] = source @ weights[:, low:high]`` for some sequences, tile by tile in registers."""
-        whole, rest = divmod(high - low, lanes)
+    def product(self, source: Buffer, first: Expr, whole: bool, low: int, high: int) -> Stmt:
+        """The sums of some tiles of columns, for a whole group or for one sequence, in registers."""
+        lanes = int(self.given.weights.shape[2])
         stmts: list[Stmt] = []
-        if whole:
-            stmts.append(loop("tile", whole, lambda t: self.tile(source, first, rows, lanes, t * lanes + low)))
-        if rest:
-            stmts.append(self.tile(source, first, rows, rest, const(low + whole * lanes)))
+        for start in range(0, lanes, LANES):
+            stmts.extend(self.tiles(source, first, whole, (low, high), range(start, min(start + LANES, lanes))))
         return seq(*stmts)
 
-    def tile(self, source: Buffer, first: Expr, rows: int, lanes: int, column: Expr) -> Stmt:
-        """One tile of a product."""
-        acc = Buffer("acc", (rows, lanes), self.wide, Scope.REGISTER)
+    def tiles(self, source: Buffer, first: Expr, whole: bool, bounds: tuple[int, int], part: range) -> Iterator[Stmt]:
+        """One part of each tile; one sequence takes several tiles at a time."""
+        (low, high), together = bounds, 1 if whole else ROWS
+        many, rest = divmod(high - low, together)
+        rows = ROWS if whole else 1
+        if many:
+            yield loop("tile", many, lambda t: self.tile(source, first, (rows, together), t * together + low, part))
+        if rest:
+            begin = low + many * together
+            yield loop("tile", rest, lambda t: self.tile(source, first, (rows, 1), t + begin, part))
 
-        def each(body: Callable[[Var, Var], Stmt]) -> Stmt:
+    def tile(self, source: Buffer, first: Expr, counts: tuple[int, int], tile: Expr, part: range) -> Stmt:
+        """Accumulators of ``counts`` sequences and tiles, one of which is 1."""
+        weights, several = self.given.weights, counts[1] > 1
+        lanes = int(weights.shape[2])
+        acc = Buffer("acc", (counts[0] * counts[1], len(part)), self.wide, Scope.REGISTER)
+
+        def each(body: Callable[[Var, Expr, Expr, Var], Stmt]) -> Stmt:
             r, j = Var("r"), Var("j")
-            return For(r, const(rows), For(j, const(lanes), body(r, j), ForKind.VECTOR), ForKind.UNROLL)
+            row, at = (first, tile + r) if several else (first + r, tile)
+            return For(r, const(acc.shape[0]), For(j, const(len(part)), body(r, row, at, j), VECTOR), ForKind.UNROLL)
 
-        def term(k: Expr, r: Expr, j: Expr) -> Stmt:
-            value = source[first + r, k] * load_wide(self.given.weights, (k, column + j))
-            return Store(acc, (r, j), value, Combine.SUM)
+        def term(k: Expr) -> Stmt:
+            return each(
+                lambda r, row, at, j: Store(
+                    acc, (r, j), source[row, k] * load_wide(weights, (at, k, j + part.start)), Combine.SUM
+                )
+            )
 
         return Alloc(
             acc,
             seq(
-                each(lambda r, j: Store(acc, (r, j), const(0.0, self.wide))),
-                loop("k", self.size, lambda k: each(lambda r, j: term(k, r, j))),
-                each(lambda r, j: Store(self.sums, (first + r, column + j), acc[r, j])),
+                each(lambda r, row, at, j: Store(acc, (r, j), const(0.0, self.wide))),
+                loop("k", self.size, term),
+                each(lambda r, row, at, j: Store(self.sums, (row, at * lanes + part.start + j), acc[r, j])),
             ),
         )
 
@@ -390,9 +422,7 @@ class Kernel:
         y = self.outs[0]
 
         def keep(h: Expr) -> Stmt:
-            return let(
-                "h", h, lambda v: seq(Store(self.state, (n, j), v), Store(y, (at, n, j), cast(v, y.dtype)))
-            )
+            return let("h", h, lambda v: seq(Store(self.state, (n, j), v), Store(y, (at, n, j), cast(v, y.dtype))))
 
         if self.attrs.cell == "rnn":
             return keep(self.cell.rnn(self.m, self.gate(n, j, at, 0)))

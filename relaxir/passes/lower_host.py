@@ -121,7 +121,7 @@ class _Lowering:
         self.preamble: list[Stmt] = []
         self.names: set[str] = set()
         self.entry: set[Dim] = set()  # symbols known before the first statement of the body
-        self.depth = 0  # branches around the statement being lowered
+        self.depth = 0  # bodies around the statement being lowered
         self.symbols = {d.name for d in function_dims(func)}
         self.rooms = 0
         self.claims: dict[Var, tuple[tuple[int, TensorType] | None, ...]] = {}

@@ -65,6 +65,7 @@ class Lowering(Protocol):
 
     buffers: dict[Expr, tuple[Buffer, ...]]
     bound: set[Dim]
+    depth: int
 
     def body(self, body: Body) -> Iterator[Stmt]:
         """Statements of a body's bindings."""
@@ -194,7 +195,9 @@ class LoopLowering:
                 low.buffers[param] = (view,)
             else:
                 low.buffers[param] = (self.slots[n],)
+        low.depth += 1
         body = list(low.body(loop.body))
+        low.depth -= 1
         stmts: list[Stmt] = []
         rows = [self.one(e, stmts) for e in loop.scans]
         carried = [self.one(e, stmts) for e in loop.carried]

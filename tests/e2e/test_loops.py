@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,11 @@ from relaxir.ir.module import IRModule
 from relaxir.ir.types import TensorType, describe
 from relaxir.ir.verify import verify_module
 from relaxir.ops import TABLE, op
+from relaxir.passes import PassContext
+from relaxir.pipelines import REFERENCE
 from relaxir.runtime.executable import Executable
 from relaxir.runtime.interp.graph import run_graph
+from relaxir.runtime.interp.host import run_host
 from relaxir.support.errors import InferError, RuntimeShapeError
 from relaxir.sym import dim
 from relaxir.text import parse
@@ -124,25 +128,40 @@ CASES = (
 
 
 @pytest.mark.parametrize(("make", "types", "inputs"), CASES, ids=[c[0].__name__ for c in CASES])
-def test_native_agrees(make: Callable[..., Expr], types: tuple[TensorType, ...], inputs: list[tuple]) -> None:
+def test_native_agrees(make: Callable[..., Expr], types: tuple[TensorType, ...], inputs: list[tuple[Any, ...]]) -> None:
     module = build(make, *types)
     assert not verify_module(module)
     main = rx_compile(module)["main"]
     for args in inputs:
         want, got = run_graph(module, "main", args), main(*args)
-        if not isinstance(want, tuple):
-            want, got = (want,), (got,)
-        for g, w in zip(got, want, strict=True):
+        pairs = zip(got, want, strict=True) if isinstance(want, tuple) else ((got, want),)
+        for g, w in pairs:
             assert (g.dtype, g.shape) == (w.dtype, w.shape)
             np.testing.assert_allclose(g, w, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("make", "types", "inputs"), CASES, ids=[c[0].__name__ for c in CASES])
-def test_text_round_trip(make: Callable[..., Expr], types: tuple[TensorType, ...], inputs: list[tuple]) -> None:
+def test_text_round_trip(
+    make: Callable[..., Expr], types: tuple[TensorType, ...], inputs: list[tuple[Any, ...]]
+) -> None:
     text = str(build(make, *types))
     again = parse(text, TABLE)
     assert str(again) == text
     assert not verify_module(again)
+
+
+@pytest.mark.parametrize(("make", "types", "inputs"), CASES, ids=[c[0].__name__ for c in CASES])
+def test_host_program(make: Callable[..., Expr], types: tuple[TensorType, ...], inputs: list[tuple[Any, ...]]) -> None:
+    """The interpreter of host programs agrees, and their text reads back."""
+    module = build(make, *types)
+    host = REFERENCE.run(module, PassContext())
+    assert not verify_module(host)
+    assert str(parse(str(host), TABLE)) == str(host)
+    for args in inputs:
+        want = run_graph(module, "main", args)
+        for g, w in zip(run_host(host, "main", args), want if isinstance(want, tuple) else (want,), strict=True):
+            assert g.shape == w.shape
+            np.testing.assert_allclose(g, w, rtol=1e-5)
 
 
 def test_types() -> None:
@@ -194,4 +213,4 @@ def statistics(executable: Executable) -> list[int]:
     """Bytes pooled, blocks in use, workspaces, bytes of frame stacks, threads."""
     out = np.zeros(5, np.int64)
     executable.context.library.cdll.rx_stats(executable.context.address, out.ctypes.data)
-    return out.tolist()
+    return [int(v) for v in out]

@@ -76,7 +76,7 @@ def turned(n: Node, value: Value, axes: tuple[int, ...], needed: bool) -> Value:
 
 def activations(n: Node, kind: str, ways: int) -> Iterator[Activation]:
     """Activations with their parameters: each list is used up by the functions that have one."""
-    names = n.attr("activations", ()) or DEFAULTS[kind] * ways
+    names: tuple[str, ...] = n.attr("activations", DEFAULTS[kind] * ways)
     alphas, betas = (iter(n.attr(a, ())) for a in ("activation_alpha", "activation_beta"))
     for given in names:
         name = str(given).lower()
