@@ -27,12 +27,14 @@ from relaxir.ops.conv import Conv, ConvAttrs, check_groups, finish, guarded
 from relaxir.ops.dynamic import tensor_type
 from relaxir.ops.kernels import emit_op, input_of, output_of
 from relaxir.ops.matmul import broadcast_batch, product_shape
-from relaxir.ops.movement import ExpandDims
+from relaxir.ops.movement import ExpandDims, PermuteDims, Reshape
+from relaxir.ops.patches import Im2Col, PatchAttrs
 from relaxir.ops.quantize import one_or_all
 from relaxir.ops.reduce import ReduceAttrs, Sum
 from relaxir.ops.select import AsType, AsTypeAttrs
+from relaxir.ops.slicing import Pad
 from relaxir.ops.windows import check_windows, window_counts, windows_of
-from relaxir.sym import floordiv, mul
+from relaxir.sym import ceildiv, floordiv, mul, product
 from relaxir.tir import Buffer, Combine, Expr, PrimFunc, ProgramBuilder, bcast, cast, const
 
 BYTES: Final = ("uint8", "int8")
@@ -250,6 +252,33 @@ class ConvInteger(Op[ConvAttrs]):
                 one_or_all(ctx, zero.shape[0], 1 if n == 2 else w.shape[0], f"axis 0 of {name}")
         counts = window_counts(ctx, attrs, windows_of(attrs, x.shape[2:], w.shape[2:]))
         return TensorType((x.shape[0], w.shape[0], *counts), "int32")
+
+    def decompose(self, args: tuple[GraphExpr, ...], attrs: ConvAttrs, bb: BlockBuilder) -> GraphExpr | None:
+        """A matrix product of windows (rows) and the weight, where the kernel's extents are known and groups are 1.
+
+        Windows are copied out, a byte an element: the product then reads them by words.
+        """
+        x, w = args[:2]
+        shape, weight = tensor_type(x).shape, tensor_type(w).shape
+        kernel = tuple(k for k in weight[2:] if isinstance(k, int))
+        if attrs.groups != 1 or len(kernel) != len(weight) - 2:
+            return None
+        windows = windows_of(attrs, shape[2:], kernel)
+        if any((v.before, v.after) != (0, 0) for v in windows):
+            fill = args[2] if len(args) > 2 else bb.normalize(np.zeros((), tensor_type(x).dtype))
+            if tensor_type(fill).rank:
+                fill = emit_op(bb, Reshape(), fill, attrs=Reshape.Attrs(()))
+            pads = ((0, 0), (0, 0), *((v.before, v.after) for v in windows))
+            x = emit_op(bb, Pad(), x, fill, attrs=Pad.Attrs(pads))
+        columns = emit_op(bb, Im2Col(), x, attrs=PatchAttrs(kernel, attrs.strides, (), attrs.dilations))
+        rows = emit_op(bb, PermuteDims(), columns, attrs=PermuteDims.Attrs((0, 2, 1)))
+        depth = product((weight[1], *kernel))
+        flat = emit_op(bb, Reshape(), w, attrs=Reshape.Attrs((weight[0], depth)))
+        right = emit_op(bb, PermuteDims(), flat, attrs=PermuteDims.Attrs((1, 0)))
+        total = emit_op(bb, MatMulInteger(), rows, right, *args[2:])
+        turned = emit_op(bb, PermuteDims(), total, attrs=PermuteDims.Attrs((0, 2, 1)))
+        counts = tuple(ceildiv(v.extent, v.stride) if attrs.auto_pad.startswith("SAME") else v.count for v in windows)
+        return emit_op(bb, Reshape(), turned, attrs=Reshape.Attrs((shape[0], weight[0], *counts)))
 
     def lower(self, args: tuple[TensorType, ...], attrs: ConvAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
         """One contraction block, as of conv; a tap in the padding adds nothing."""
