@@ -28,13 +28,12 @@ from relaxir.ops.dynamic import tensor_type
 from relaxir.ops.kernels import emit_op, input_of, output_of
 from relaxir.ops.matmul import broadcast_batch, product_shape
 from relaxir.ops.movement import ExpandDims, PermuteDims, Reshape
-from relaxir.ops.patches import Im2Col, PatchAttrs
+from relaxir.ops.patches import PatchAttrs, WindowRows
 from relaxir.ops.quantize import one_or_all
 from relaxir.ops.reduce import ReduceAttrs, Sum
 from relaxir.ops.select import AsType, AsTypeAttrs
-from relaxir.ops.slicing import Pad
 from relaxir.ops.windows import check_windows, window_counts, windows_of
-from relaxir.sym import ceildiv, floordiv, mul, product
+from relaxir.sym import floordiv, mul, product
 from relaxir.tir import Buffer, Combine, Expr, PrimFunc, ProgramBuilder, bcast, cast, const
 
 BYTES: Final = ("uint8", "int8")
@@ -263,21 +262,18 @@ class ConvInteger(Op[ConvAttrs]):
         kernel = tuple(k for k in weight[2:] if isinstance(k, int))
         if attrs.groups != 1 or len(kernel) != len(weight) - 2:
             return None
-        windows = windows_of(attrs, shape[2:], kernel)
-        if any((v.before, v.after) != (0, 0) for v in windows):
-            fill = args[2] if len(args) > 2 else bb.normalize(np.zeros((), tensor_type(x).dtype))
-            if tensor_type(fill).rank:
-                fill = emit_op(bb, Reshape(), fill, attrs=Reshape.Attrs(()))
-            pads = ((0, 0), (0, 0), *((v.before, v.after) for v in windows))
-            x = emit_op(bb, Pad(), x, fill, attrs=Pad.Attrs(pads))
-        columns = emit_op(bb, Im2Col(), x, attrs=PatchAttrs(kernel, attrs.strides, (), attrs.dilations))
-        rows = emit_op(bb, PermuteDims(), columns, attrs=PermuteDims.Attrs((0, 2, 1)))
+        fill = args[2:3]
+        if fill and tensor_type(fill[0]).rank:
+            fill = (emit_op(bb, Reshape(), fill[0], attrs=Reshape.Attrs(())),)
+        geometry = PatchAttrs(kernel, attrs.strides, attrs.padding, attrs.dilations, attrs.auto_pad)
+        found = emit_op(bb, WindowRows(), x, *fill, attrs=geometry)
+        counts = tensor_type(found).shape[1 : 1 + len(kernel)]
         depth = product((weight[1], *kernel))
-        flat = emit_op(bb, Reshape(), w, attrs=Reshape.Attrs((weight[0], depth)))
-        right = emit_op(bb, PermuteDims(), flat, attrs=PermuteDims.Attrs((1, 0)))
+        rows = emit_op(bb, Reshape(), found, attrs=Reshape.Attrs((shape[0], product(counts), depth)))
+        inner = emit_op(bb, PermuteDims(), w, attrs=PermuteDims.Attrs((*range(2, len(weight)), 1, 0)))
+        right = emit_op(bb, Reshape(), inner, attrs=Reshape.Attrs((depth, weight[0])))
         total = emit_op(bb, MatMulInteger(), rows, right, *args[2:])
         turned = emit_op(bb, PermuteDims(), total, attrs=PermuteDims.Attrs((0, 2, 1)))
-        counts = tuple(ceildiv(v.extent, v.stride) if attrs.auto_pad.startswith("SAME") else v.count for v in windows)
         return emit_op(bb, Reshape(), turned, attrs=Reshape.Attrs((shape[0], weight[0], *counts)))
 
     def lower(self, args: tuple[TensorType, ...], attrs: ConvAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
