@@ -29,6 +29,7 @@ from relaxir.passes.simplify_dims import SimplifyDims
 PASSES: Final[tuple[type[Pass], ...]] = (
     Canonicalize,
     FoldConstant,
+    FoldQuantize,
     Decompose,
     CommonSubexpressions,
     DeadCode,
