@@ -22,6 +22,7 @@ from relaxir.passes import (
     LiftTransformParams,
     LowerHost,
     MatchAttention,
+    MatchPatterns,
     Pipeline,
     PlanMemory,
     Schedule,
@@ -41,6 +42,7 @@ GRAPH: Final = (
     HoistReshape(),  # views meet views, transpositions meet transpositions
     Canonicalize(),
     MatchAttention(),  # products around a softmax become one operator
+    MatchPatterns(),  # activations and normalisations written in parts too
     DeadCode(),
 )
 """Operators to fewer operators."""

@@ -22,6 +22,7 @@ from relaxir.passes.legalize_ops import LegalizeOps
 from relaxir.passes.lift_transform_params import LiftTransformParams
 from relaxir.passes.lower_host import LowerHost
 from relaxir.passes.match_attention import MatchAttention
+from relaxir.passes.match_patterns import MatchPatterns
 from relaxir.passes.plan_memory import PlanMemory
 from relaxir.passes.schedule import Schedule
 from relaxir.passes.simplify_dims import SimplifyDims
@@ -37,6 +38,7 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     SimplifyDims,
     HoistReshape,
     MatchAttention,
+    MatchPatterns,
     DispatchLibrary,
     LegalizeOps,
     ClassifyPatterns,
@@ -70,6 +72,7 @@ __all__ = (
     "LiftTransformParams",
     "LowerHost",
     "MatchAttention",
+    "MatchPatterns",
     "Pass",
     "PassContext",
     "Pipeline",

@@ -39,7 +39,7 @@ def field_names(kind: type[Expr | Stmt]) -> tuple[str, ...]:
 def child_exprs(node: Expr | Stmt) -> tuple[Expr, ...]:
     """Expressions directly below a node, in evaluation order."""
     found: tuple[Expr, ...] = ()
-    for name in field_names(type(node)):
+    for name in field_names(type(node)):  # type: ignore[arg-type]  # a class is hashable, whatever its instances are
         value = getattr(node, name)
         if isinstance(value, Expr):
             found += (value,)

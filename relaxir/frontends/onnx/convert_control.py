@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 import numpy as np
+from onnx import GraphProto
 
 from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.node import Node, Result
@@ -24,7 +25,25 @@ def if_(n: Node) -> Result:
     known = cond.constant
     if known is not None:
         return tuple(n.host.run_graph(then if bool(known.reshape(-1)[0]) else other, ()))
+    for squeezed, kept in ((then, other), (other, then)):
+        if is_optional_squeeze(squeezed, kept):
+            return tuple(n.host.run_graph(squeezed, ()))
     return n.host.run_branches(cond, then, other, n)
+
+
+def is_optional_squeeze(squeezed: GraphProto, kept: GraphProto) -> bool:
+    """Whether a branch drops axes of a value that the other branch leaves as it is.
+
+    PyTorch exports ``x.squeeze(axis)`` so. The rank would depend on data; what follows is written for one rank, nearly
+    always that of the squeezed value, and squeezing checks at run time that the axis has one element.
+    """
+    work = [node for node in squeezed.node if node.op_type != "Constant"]
+    single = len(work) == len(kept.node) == len(squeezed.output) == 1
+    return (
+        single
+        and (work[0].op_type, kept.node[0].op_type) == ("Squeeze", "Identity")
+        and work[0].input[0] == kept.node[0].input[0]
+    )
 
 
 def loop(n: Node) -> Result:
@@ -125,5 +144,18 @@ def scalar(n: Node, value: Value) -> Value:
     return n.emit("reshape", value, shape=()) if value.type.rank else value
 
 
-CONTROL: Final[Mapping[str, Converter]] = MappingProxyType({"If": if_, "Loop": loop, "Scan": scan})
+def has_element(n: Node) -> Result:
+    """Whether an optional holds something: tensors do, an omitted input does not."""
+    return n.scalar(n.given(0), "bool")
+
+
+CONTROL: Final[Mapping[str, Converter]] = MappingProxyType(
+    {
+        "If": if_,
+        "Loop": loop,
+        "OptionalGetElement": lambda n: n.input(0),
+        "OptionalHasElement": has_element,
+        "Scan": scan,
+    }
+)
 """Control flow by ONNX name."""

@@ -114,6 +114,7 @@ class Importer:
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         opset = self.source.opsets.get(domain, self.opset) if domain else self.opset
         converter = CONVERTERS.get((domain, proto.op_type))
+        noted = len(self.problems)
         try:
             if converter is None:
                 self.expanded(proto, inputs)
@@ -130,7 +131,7 @@ class Importer:
             value = values[index] if index < len(values) else None
             if value is not None:
                 self.scopes[-1][name] = value
-            elif name:
+            elif name and len(self.problems) == noted:
                 self.not_computed[name] = f"{describe(proto)}: output {index} `{name}` is not supported"
 
     def expanded(self, proto: NodeProto, inputs: Sequence[Value | None]) -> None:
