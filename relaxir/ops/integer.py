@@ -27,12 +27,13 @@ from relaxir.ops.conv import Conv, ConvAttrs, check_groups, finish, guarded
 from relaxir.ops.dynamic import tensor_type
 from relaxir.ops.kernels import emit_op, input_of, output_of
 from relaxir.ops.matmul import broadcast_batch, product_shape
-from relaxir.ops.movement import ExpandDims
+from relaxir.ops.movement import ExpandDims, PermuteDims, Reshape
+from relaxir.ops.patches import PatchAttrs, WindowRows
 from relaxir.ops.quantize import one_or_all
 from relaxir.ops.reduce import ReduceAttrs, Sum
 from relaxir.ops.select import AsType, AsTypeAttrs
 from relaxir.ops.windows import check_windows, window_counts, windows_of
-from relaxir.sym import floordiv, mul
+from relaxir.sym import floordiv, mul, product
 from relaxir.tir import Buffer, Combine, Expr, PrimFunc, ProgramBuilder, bcast, cast, const
 
 BYTES: Final = ("uint8", "int8")
@@ -250,6 +251,30 @@ class ConvInteger(Op[ConvAttrs]):
                 one_or_all(ctx, zero.shape[0], 1 if n == 2 else w.shape[0], f"axis 0 of {name}")
         counts = window_counts(ctx, attrs, windows_of(attrs, x.shape[2:], w.shape[2:]))
         return TensorType((x.shape[0], w.shape[0], *counts), "int32")
+
+    def decompose(self, args: tuple[GraphExpr, ...], attrs: ConvAttrs, bb: BlockBuilder) -> GraphExpr | None:
+        """A matrix product of windows (rows) and the weight, where the kernel's extents are known and groups are 1.
+
+        Windows are copied out, a byte an element: the product then reads them by words.
+        """
+        x, w = args[:2]
+        shape, weight = tensor_type(x).shape, tensor_type(w).shape
+        kernel = tuple(k for k in weight[2:] if isinstance(k, int))
+        if attrs.groups != 1 or len(kernel) != len(weight) - 2:
+            return None
+        fill = args[2:3]
+        if fill and tensor_type(fill[0]).rank:
+            fill = (emit_op(bb, Reshape(), fill[0], attrs=Reshape.Attrs(())),)
+        geometry = PatchAttrs(kernel, attrs.strides, attrs.padding, attrs.dilations, attrs.auto_pad)
+        found = emit_op(bb, WindowRows(), x, *fill, attrs=geometry)
+        counts = tensor_type(found).shape[1 : 1 + len(kernel)]
+        depth = product((weight[1], *kernel))
+        rows = emit_op(bb, Reshape(), found, attrs=Reshape.Attrs((shape[0], product(counts), depth)))
+        inner = emit_op(bb, PermuteDims(), w, attrs=PermuteDims.Attrs((*range(2, len(weight)), 1, 0)))
+        right = emit_op(bb, Reshape(), inner, attrs=Reshape.Attrs((depth, weight[0])))
+        total = emit_op(bb, MatMulInteger(), rows, right, *args[2:])
+        turned = emit_op(bb, PermuteDims(), total, attrs=PermuteDims.Attrs((0, 2, 1)))
+        return emit_op(bb, Reshape(), turned, attrs=Reshape.Attrs((shape[0], weight[0], *counts)))
 
     def lower(self, args: tuple[TensorType, ...], attrs: ConvAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
         """One contraction block, as of conv; a tap in the padding adds nothing."""

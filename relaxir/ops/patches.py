@@ -9,7 +9,7 @@ import numpy as np
 
 from relaxir.ir.expr import Array
 from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
-from relaxir.ir.types import TensorType, Type
+from relaxir.ir.types import TensorType, Type, describe
 from relaxir.ops.common import NUMERIC, check_dtype, compute_dtype, load_wide
 from relaxir.ops.conv import guarded
 from relaxir.ops.kernels import input_of, output_of, ravel, unravel, within
@@ -75,12 +75,7 @@ class Im2Col(Op[PatchAttrs]):
 
     def infer(self, args: tuple[Type, ...], attrs: PatchAttrs, ctx: InferCtx) -> Type:
         """Batch, taps of all channels, windows."""
-        x = ctx.tensor(args, 0, "x")
-        check_dtype(ctx, x, "x", NUMERIC)
-        check_windows(ctx, attrs, x.rank - 2)
-        if len(attrs.kernel) != x.rank - 2:
-            ctx.fail(f"kernel {attrs.kernel} does not have {x.rank - 2} axes", code="attribute")
-        counts = window_counts(ctx, attrs, windows_of(attrs, x.shape[2:], attrs.kernel))
+        x, counts = patch_geometry(ctx, args, attrs)
         columns = ctx.facts.simplify(product(counts))
         return TensorType((x.shape[0], product((x.shape[1], *attrs.kernel)), columns), x.dtype)
 
@@ -109,11 +104,80 @@ class Im2Col(Op[PatchAttrs]):
         return stacked.reshape(x.shape[0], x.shape[1] * len(rows), columns)
 
 
+def patch_geometry(ctx: InferCtx, args: tuple[Type, ...], attrs: PatchAttrs) -> tuple[TensorType, tuple[DimLike, ...]]:
+    """The image and the number of windows along each of its axes."""
+    x = ctx.tensor(args, 0, "x")
+    check_dtype(ctx, x, "x", NUMERIC)
+    check_windows(ctx, attrs, x.rank - 2)
+    if len(attrs.kernel) != x.rank - 2:
+        ctx.fail(f"kernel {attrs.kernel} does not have {x.rank - 2} axes", code="attribute")
+    return x, window_counts(ctx, attrs, windows_of(attrs, x.shape[2:], attrs.kernel))
+
+
 def counts_of(attrs: PatchAttrs, windows: tuple[Window, ...]) -> tuple[DimLike, ...]:
     """Windows along each axis, once inference has accepted them."""
     if attrs.auto_pad.startswith("SAME"):
         return tuple(ceildiv(w.extent, w.stride) for w in windows)
     return tuple(w.count for w in windows)
+
+
+class WindowRows(Op[PatchAttrs]):
+    """Every window of an image as a row, channels innermost: (N, C, *spatial) to (N, *windows, *kernel, C).
+
+    Outside the image stands the scalar ``value`` (0 if absent). With the last axes joined it is the left operand of a
+    matrix product that convolves. Every number type. TVM: none, ONNX: none (`im2col` is the transposed form).
+    """
+
+    name = "window_rows"
+    params = (Param("x", "(batch, channels, *spatial)", NUMERIC), Param("value", "scalar of x's dtype", optional=True))
+    Attrs = PatchAttrs
+    kind = OpKind.INJECTIVE
+    examples = (
+        Example(("u8[n, 2, h, 4]", "u8[]"), "u8[n, h, 3, 3, 2, 2]", PatchAttrs((3, 2), padding=(1, 0)), min_size=1),
+        Example(("f32[1, 3, w]",), "f32[1, ceildiv(w, 2), 2, 3]", PatchAttrs((2,), (2,), auto_pad="SAME_UPPER")),
+        Example(("i8[2, c, 5]",), "i8[2, 2, 2, c]", PatchAttrs((2,), (2,), dilations=(2,))),
+    )
+    bad_examples = (
+        BadExample(("f32[1, 2, 3]",), "shape-mismatch", "kernel along spatial axis 0", PatchAttrs((4,))),
+        BadExample(("u8[1, 2, 3]", "i8[]"), "dtype-mismatch", "value", PatchAttrs((2,))),
+        BadExample(("u8[1, 2, 3]",), "attribute", "kernel", PatchAttrs((2, 2))),
+    )
+
+    def infer(self, args: tuple[Type, ...], attrs: PatchAttrs, ctx: InferCtx) -> Type:
+        """Batch, windows, taps, channels."""
+        x, counts = patch_geometry(ctx, args, attrs)
+        if len(args) > 1:
+            value = ctx.tensor(args, 1, "value")
+            if value.dtype != x.dtype or value.rank:
+                ctx.fail(f"value must be a scalar of {x.dtype}, got {describe(value)}", code="dtype-mismatch")
+        return TensorType((x.shape[0], *counts, *attrs.kernel, x.shape[1]), x.dtype)
+
+    def lower(self, args: tuple[TensorType, ...], attrs: PatchAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
+        """Channels move inside first, so that windows are copied a run of channels at a time."""
+        f = ProgramBuilder(self.name)
+        x = input_of(f, "x", args[0])
+        fill: Expr = input_of(f, "value", args[1])[()] if len(args) > 1 else const(0, x.dtype)
+        y = output_of(f, "y", out[0])
+        windows = windows_of(attrs, x.shape[2:], attrs.kernel)
+        rank = len(windows)
+        turned = f.temp("turned", (x.shape[0], *x.shape[2:], x.shape[1]), x.dtype)
+        f.compute(turned, lambda *i: x.at((i[0], i[-1], *i[1:-1])))
+
+        def value(*i: Expr) -> Expr:
+            at = tuple(w.place(o, t) for w, o, t in zip(windows, i[1 : rank + 1], i[rank + 1 : -1], strict=True))
+            inside = [g for w, v in zip(windows, at, strict=True) for g in w.guard(v)]
+            return guarded(inside, turned.at((i[0], *at, i[-1])), fill)
+
+        f.compute(y, value)
+        return f.build()
+
+    def reference(self, args: tuple[Array, ...], attrs: PatchAttrs) -> Array:
+        """Stack the taps."""
+        x = args[0]
+        fill = args[1] if len(args) > 1 else 0
+        stacked = np.stack([part for _, part in taps(x, attrs, attrs.kernel, fill)], -1)
+        split = stacked.reshape(*stacked.shape[:-1], *attrs.kernel)
+        return np.moveaxis(split, 1, -1)
 
 
 class Col2Im(Op[Col2ImAttrs]):
@@ -197,4 +261,4 @@ class Col2Im(Op[Col2ImAttrs]):
         return y.astype(args[0].dtype)
 
 
-PATCHES: Final[tuple[Op[Any], ...]] = (Im2Col(), Col2Im())
+PATCHES: Final[tuple[Op[Any], ...]] = (Im2Col(), WindowRows(), Col2Im())

@@ -7,7 +7,7 @@ Before:
 After:
     lv3 = R.matmul_integer(x, R.const("w"), z)          # int32
     lv4 = R.astype(lv3, dtype="f32")
-    lv2 = R.multiply(lv4, R.multiply(s, sw))
+    lv2 = R.multiply(lv4, R.multiply(s, sw))            # conv likewise, with its bias added
 
 The sum of the integers is exact, so the result is nearer to the real product than the float sum is. It works where a
 scale does not vary along the summed axis: one for all, or one per row of the left or column of the right operand.
@@ -17,7 +17,7 @@ It runs before constants are folded: a weight stays 8 bits wide in memory.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Final
 
 from relaxir.ir.builder import BlockBuilder, PendingCall
@@ -27,6 +27,7 @@ from relaxir.ir.op import Op
 from relaxir.ir.rewrite import Rewriter, function_dims, map_functions
 from relaxir.ir.types import TensorType
 from relaxir.ops import TABLE
+from relaxir.ops.conv import ConvAttrs
 from relaxir.ops.dynamic import tensor_type
 from relaxir.ops.namespace import make_call
 from relaxir.ops.quantize import ScaleAttrs
@@ -65,14 +66,14 @@ class _Folder(Rewriter):
         if not isinstance(new, Bind) or not isinstance(new.value, OpCall):
             return (new,)
         self.source[new.var] = new.value
-        if new.value.op.name != "matmul" or new.defines:
+        if new.value.op.name not in ("matmul", "conv") or new.defines:
             return (new,)
-        a, b = (self.quantised(x) for x in new.value.args)
+        a, b = (self.quantised(x) for x in new.value.args[:2])
         if a is None or b is None or not isinstance(new.var.type, TensorType) or new.var.type.dtype != "float32":
             return (new,)
         bb = BlockBuilder()
         with bb.fragment(self.facts, self.names) as parts:
-            result = product(bb, a, b)
+            result = product(bb, a, b) if new.value.op.name == "matmul" else convolution(bb, a, b, new.value)
             if result is None:
                 return (new,)
         if result.type != new.var.type or any(not isinstance(p, Bind) for p in parts):
@@ -129,17 +130,38 @@ def product(bb: BlockBuilder, a: _Quantised, b: _Quantised) -> Var | None:
     ranks = [tensor_type(x.data).rank for x in (a, b)]
     if min(ranks) < 2 or a.axis not in (None, ranks[0] - 2) or b.axis not in (None, ranks[1] - 1):
         return None
-    args = [a.data, b.data]
-    if a.zero is not None or b.zero is not None:
-        args.append(bb.normalize(zero_like(a.data)) if a.zero is None else a.zero)
-    if b.zero is not None:
-        args.append(b.zero)
-    total = bb.emit(call_of("matmul_integer", *args))
+    total = bb.emit(call_of("matmul_integer", *operands(bb, a, b)))
     left: Expr = a.scale
     if a.axis is not None:
         left = bb.emit(call_of("expand_dims", left, axes=(1,)))
     scale = bb.emit(call_of("multiply", left, b.scale))
     return bb.emit(call_of("multiply", bb.emit(call_of("astype", total, dtype="float32")), scale))
+
+
+def convolution(bb: BlockBuilder, a: _Quantised, b: _Quantised, call: OpCall) -> Var | None:
+    """``conv(a, b, bias)`` by integers, or None where a scale varies within a sum, or groups leave little to sum."""
+    attrs = call.attrs
+    if not isinstance(attrs, ConvAttrs) or attrs.groups != 1 or a.axis is not None or b.axis not in (None, 0):
+        return None
+    inner = {f.name: getattr(attrs, f.name) for f in fields(attrs)}
+    total = bb.emit(call_of("conv_integer", *operands(bb, a, b), **inner))
+    ones = (1,) * (tensor_type(a.data).rank - 2)
+    scale: Expr = bb.emit(call_of("multiply", a.scale, b.scale))
+    if tensor_type(scale).rank:
+        scale = bb.emit(call_of("reshape", scale, shape=(*tensor_type(scale).shape, *ones)))
+    real = bb.emit(call_of("multiply", bb.emit(call_of("astype", total, dtype="float32")), scale))
+    if len(call.args) < 3:
+        return real
+    bias = call.args[2]
+    return bb.emit(call_of("add", real, bb.emit(call_of("reshape", bias, shape=(*tensor_type(bias).shape, *ones)))))
+
+
+def operands(bb: BlockBuilder, a: _Quantised, b: _Quantised) -> tuple[Expr, ...]:
+    """Integers and zero points, as far as they are needed."""
+    if a.zero is None and b.zero is None:
+        return a.data, b.data
+    zero = bb.normalize(zero_like(a.data)) if a.zero is None else a.zero
+    return (a.data, b.data, zero) if b.zero is None else (a.data, b.data, zero, b.zero)
 
 
 def zero_like(data: Expr) -> PendingCall:

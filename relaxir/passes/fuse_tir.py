@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar, Final
 
+from relaxir.cost import operations
 from relaxir.ir.expr import Bind, Binding, CallTIR, Expr, FuncCall, Function, Var
 from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.ir.rewrite import Rewriter
@@ -101,6 +102,10 @@ def _instantiate(program: PrimFunc, call: CallTIR, args: tuple[Buffer, ...]) -> 
     return list(body.stmts) if isinstance(body, Seq) else [body], temps
 
 
+LONG: Final = 12
+"""Operations that are kept in memory rather than done again by another stage."""
+
+
 def inline(stmts: list[Stmt], temps: list[Buffer]) -> tuple[list[Stmt], list[Buffer]]:
     """Replace loads of temporaries by the expression that computes the element, where that repeats no costly work."""
     position = 0
@@ -132,9 +137,12 @@ def definition(stmt: Stmt) -> Store | None:
 def _pays(producer: Stmt, target: Store, later: Sequence[Stmt]) -> bool:
     loads = [(s, e) for s in later for e in all_exprs(s) if isinstance(e, Load) and e.buffer is target.buffer]
     costly = any(isinstance(e, Call) and e.fn.value in COSTLY_INTRINSICS for e in walk_expr(target.value))
+    several = len({id(s) for s, _ in loads}) > 1
+    if several and operations(target.value) > LONG:
+        return False
     if not costly:
         return True
-    if len({id(s) for s, _ in loads}) > 1:
+    if several:
         return False
     return all(_own_point(s, e) for s, e in loads)
 

@@ -41,13 +41,18 @@ def want(a: np.ndarray, b: np.ndarray, za: np.ndarray = ZERO, zb: np.ndarray = Z
     return np.asarray(np.matmul(a.astype(np.int64) - za, b.astype(np.int64) - zb)).astype(np.int32)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize(("k", "n"), [(64, 32), (66, 33), (19, 70), (384, 5)])
+@pytest.mark.parametrize(
+    ("target", "k", "n"),
+    [("native", 64, 32), ("native", 19, 70), ("native", 384, 5), *((t, 66, 33) for t in TARGETS)],
+)
 def test_weight(target: str, k: int, n: int) -> None:
+    """Depths with and without a rest, panels full and partial, from no row to many."""
     b = draw("int8", k, n)
+    b[:, 0] = -128  # with 255 everywhere, pairs of products leave 16 bits
     main = rx.compile(product((dim("m"), k), b, ("uint8", "int8")), target=target)["main"]
     for m in (0, 1, 2, 7, 8, 9, 33, 100):
         a = draw("uint8", m, k)
+        a[: m // 2] = 255
         np.testing.assert_array_equal(main(a), want(a, b))
 
 
@@ -77,10 +82,35 @@ def test_types_and_zero_points(types: tuple[str, str]) -> None:
         np.testing.assert_array_equal(main(a), want(a, b, za, zb))
 
 
-def test_extremes_do_not_saturate() -> None:
-    """255 * -128 in every place: pairs of products leave 16 bits."""
-    b = np.full((256, 16), -128, np.int8)
-    a = np.full((4, 256), 255, np.uint8)
-    for target in TARGETS:
-        main = rx.compile(product((dim("m"), 256), b, ("uint8", "int8")), target=target)["main"]
-        np.testing.assert_array_equal(main(a), want(a, b))
+@pytest.mark.parametrize(
+    "attrs", [{"padding": (1,)}, {"strides": (2, 1), "auto_pad": "SAME_UPPER"}, {"dilations": (2,)}]
+)
+def test_convolution(attrs: dict[str, object]) -> None:
+    """Windows copied out, then a product: padding counts as the zero point."""
+    w, n, h = draw("int8", 8, 5, 3, 3), dim("n"), dim("h", min=5)
+    x = Var("x", TensorType((n, 5, h, 7), "uint8"))
+    bb = BlockBuilder()
+    with bb.function("main", [x]):
+        bb.emit_func_output(bb.emit(rx.op.conv_integer(x, w, draw("uint8"), draw("int8", 8), **attrs)))
+    module = bb.get()
+    main = rx.compile(module)["main"]
+    for shape in ((1, 5, 5, 7), (3, 5, 12, 7), (0, 5, 6, 7)):
+        value = draw("uint8", *shape)
+        np.testing.assert_array_equal(main(value), rx.evaluate(module, "main", value))
+
+
+def test_rounding_and_limits() -> None:
+    """Ties to even, values beyond the range, an addition of bytes that wraps, casts to bool."""
+    n = dim("n")
+    x, a, b = Var("x", TensorType((n,), "float32")), *(Var(s, TensorType((n,), "uint8")) for s in "ab")
+    bb = BlockBuilder()
+    with bb.function("main", [x, a, b]):
+        q = bb.emit(rx.op.quantize_linear(x, np.float32(0.5), np.int8(0)))
+        flags = bb.emit(rx.op.astype(bb.emit(rx.op.astype(x, dtype="bool")), dtype="int32"))
+        bb.emit_func_output((q, flags, bb.emit(rx.op.add(a, b))))
+    values = np.array([0.25, 0.75, 1.25, 1.75, -0.25, -0.75, 1000, -1000, np.inf, -np.inf, np.nan, 0], np.float32)
+    bytes_ = np.full(12, 200, np.uint8)
+    got = rx.compile(bb.get())["main"](values, bytes_, np.full(12, 100, np.uint8))
+    assert got[0].tolist() == [0, 2, 2, 4, 0, -2, 127, -128, 127, -128, 0, 0]
+    assert got[1].tolist() == [1] * 11 + [0]
+    assert got[2].dtype == np.uint8 and got[2].tolist() == [44] * 12

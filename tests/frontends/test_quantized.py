@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 import relaxir as rx
 from relaxir.frontends.onnx import from_onnx
 from relaxir.ir.expr import Array
+from relaxir.passes import FoldQuantize
 from relaxir.support.errors import RelaxirError
 from tests.frontends.models import f32, folded, model, node, op_names, run
 
@@ -119,21 +120,30 @@ def test_island_becomes_an_integer_product() -> None:
     w, sw = ints("int8", 48, 20), f32(RNG.uniform(0.01, 0.02, 20))
     constants = {"sx": f32(0.05), "zx": U8(110), "w": w, "sw": sw, "zw": np.zeros(20, I8)}
     proto = model(ISLAND, "x float32[m,48]", "y float32", 19, **constants)
-    seen: list[str] = []
-
-    class Watch:
-        def before(self, name: str, number: int, module: Any) -> None: ...
-
-        def after(self, name: str, number: int, before: Any, module: Any) -> None:
-            if name == "FoldQuantize":
-                seen.extend(op_names(module))
-
-    main = rx.compile(from_onnx(proto), instruments=(Watch(),))["main"]
-    assert "matmul_integer" in seen and "matmul" not in seen
+    names = op_names(FoldQuantize()(from_onnx(proto)))
+    assert "matmul_integer" in names and "matmul" not in names
+    main = rx.compile(from_onnx(proto))["main"]
     for m in (1, 3, 16):
         x = f32(RNG.uniform(-5, 6, (m, 48)))
         (want,) = ReferenceEvaluator(proto).run(None, {"x": x})
         np.testing.assert_allclose(main(x), want, rtol=1e-5, atol=1e-4)
+
+
+def test_convolution_becomes_integers() -> None:
+    w, sw, bias = ints("int8", 6, 4, 3), f32(RNG.uniform(0.01, 0.02, 6)), f32(RNG.standard_normal(6))
+    nodes = [
+        node("DequantizeLinear", "q sx zx", "d"),
+        node("DequantizeLinear", "w sw", "dw", axis=0),
+        node("Conv", "d dw b", "y", pads=[1, 1], strides=[2]),
+    ]
+    proto = model(nodes, "q uint8[m,4,h]", "y float32", 19, w=w, sw=sw, sx=f32(0.1), zx=U8(128), b=bias)
+    folded_names = op_names(FoldQuantize()(from_onnx(proto)))
+    assert "conv_integer" in folded_names and "conv" not in folded_names
+    main = rx.compile(from_onnx(proto))["main"]
+    for shape in ((1, 4, 3), (2, 4, 10)):
+        q = ints("uint8", *shape)
+        (want,) = ReferenceEvaluator(proto).run(None, {"q": q})
+        np.testing.assert_allclose(main(q), want, rtol=1e-4, atol=1e-4)
 
 
 def test_scale_along_the_sum_stays_float() -> None:
