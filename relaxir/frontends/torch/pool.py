@@ -100,7 +100,7 @@ def adaptive_max(spatial: int) -> Converter:
     def convert(n: Node) -> Value | tuple[Value, ...]:
         x, added = batched(n, n.value(), spatial)
         targets = n.ints("output_size", spatial)
-        if n.used(1) and isinstance(n.fx.meta.get("val"), tuple | list) and len(n.fx.users) > 1:
+        if n.used(1) and isinstance(n.fx.meta.get("val"), tuple | list):
             n.unsupported("positions")
         if all(t == 1 for t in targets):
             y = n.emit("max", x, axes=tuple(range(2, 2 + spatial)), keepdims=True)
