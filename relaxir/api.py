@@ -266,7 +266,8 @@ def load(path: str | Path) -> Executable:
     if data.get("format") != FORMAT_VERSION:
         raise LoadError(f"`{file}` has format {data.get('format')}, expected {FORMAT_VERSION}", code="load-version")
     codes = {int(k): v for k, v in data["codes"].items()}
-    return Executable(lambda: library, signatures, codes, None, {n: Memory.from_json(n, d) for n, d in data["memory"].items()}, {"target": data["target"]})
+    memories = {n: Memory.from_json(n, d) for n, d in data["memory"].items()}
+    return Executable(lambda: library, signatures, codes, None, memories, {"target": data["target"]})
 
 
 def memory(exe: Executable, function: str = "main") -> Memory:

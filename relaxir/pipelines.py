@@ -13,6 +13,7 @@ from relaxir.passes import (
     Decompose,
     DispatchLibrary,
     FoldConstant,
+    FoldQuantize,
     FuseOps,
     FuseTIR,
     HoistReshape,
@@ -21,6 +22,7 @@ from relaxir.passes import (
     LiftTransformParams,
     LowerHost,
     MatchAttention,
+    MatchPatterns,
     Pipeline,
     PlanMemory,
     Schedule,
@@ -29,6 +31,7 @@ from relaxir.passes import (
 
 GRAPH: Final = (
     Canonicalize(),  # aliases and identities go
+    FoldQuantize(),  # products of dequantised operands become products of integers
     FoldConstant(),  # what is known at compile time is computed now, shapes become dimensions
     Decompose(),  # composite operators become simpler ones
     FoldConstant(),
@@ -39,6 +42,7 @@ GRAPH: Final = (
     HoistReshape(),  # views meet views, transpositions meet transpositions
     Canonicalize(),
     MatchAttention(),  # products around a softmax become one operator
+    MatchPatterns(),  # activations and normalisations written in parts too
     DeadCode(),
 )
 """Operators to fewer operators."""

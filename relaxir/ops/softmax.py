@@ -90,14 +90,15 @@ class Softmax(RowWise):
     name = "softmax"
 
     def stages(self, f: ProgramBuilder, x: Buffer, y: Buffer, rows: Rows, attrs: Any) -> None:
-        """Row maximum; exponentials into the result (or a float32 temporary); row sum; quotient."""
+        """Row maximum; exponentials into the result (or a float32 temporary); row sum, its reciprocal; product."""
         wide = compute_dtype(x.dtype)
         top = row_max(f, x, rows)
         power = y if y.dtype == wide else f.temp("power", x.shape, wide)
         f.compute(power, lambda *i: call(Intrinsic.EXP, load_wide(x, i) - top[rows.row(i)]), "power")
-        total = f.temp("total", rows.outer, wide)
+        total, inverse = (f.temp(n, rows.outer, wide) for n in ("total", "inverse"))
         f.reduce(total, rows.inner, Combine.SUM, lambda *i: power.at(rows.full(i)))
-        f.compute(y, lambda *i: cast(power.at(i) / total[rows.row(i)], y.dtype))
+        f.compute(inverse, lambda *i: const(1.0, wide) / total[i])  # one division per row: they are slow
+        f.compute(y, lambda *i: cast(power.at(i) * inverse[rows.row(i)], y.dtype))
 
     def numpy(self, x: Array, axis: int, attrs: Any) -> Array:
         """By its definition."""

@@ -13,6 +13,7 @@ from relaxir.passes.dead_code import DeadCode
 from relaxir.passes.decompose import Decompose
 from relaxir.passes.dispatch_library import DispatchLibrary
 from relaxir.passes.fold_constant import FoldConstant
+from relaxir.passes.fold_quantize import FoldQuantize
 from relaxir.passes.fuse_ops import FuseOps
 from relaxir.passes.fuse_tir import FuseTIR
 from relaxir.passes.hoist_reshape import HoistReshape
@@ -21,6 +22,7 @@ from relaxir.passes.legalize_ops import LegalizeOps
 from relaxir.passes.lift_transform_params import LiftTransformParams
 from relaxir.passes.lower_host import LowerHost
 from relaxir.passes.match_attention import MatchAttention
+from relaxir.passes.match_patterns import MatchPatterns
 from relaxir.passes.plan_memory import PlanMemory
 from relaxir.passes.schedule import Schedule
 from relaxir.passes.simplify_dims import SimplifyDims
@@ -28,6 +30,7 @@ from relaxir.passes.simplify_dims import SimplifyDims
 PASSES: Final[tuple[type[Pass], ...]] = (
     Canonicalize,
     FoldConstant,
+    FoldQuantize,
     Decompose,
     CommonSubexpressions,
     DeadCode,
@@ -35,6 +38,7 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     SimplifyDims,
     HoistReshape,
     MatchAttention,
+    MatchPatterns,
     DispatchLibrary,
     LegalizeOps,
     ClassifyPatterns,
@@ -57,6 +61,7 @@ __all__ = (
     "Decompose",
     "DispatchLibrary",
     "FoldConstant",
+    "FoldQuantize",
     "FuseOps",
     "FuseTIR",
     "HoistReshape",
@@ -67,6 +72,7 @@ __all__ = (
     "LiftTransformParams",
     "LowerHost",
     "MatchAttention",
+    "MatchPatterns",
     "Pass",
     "PassContext",
     "Pipeline",

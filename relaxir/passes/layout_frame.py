@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from relaxir.passes.liveness import Lifetime
 from relaxir.support.dtypes import info
-from relaxir.sym import Dim, DimLike, Facts, Proof, add, ceildiv, evaluate, free_dims, max_, mul, product, to_text
+from relaxir.sym import Dim, DimLike, Facts, Proof, add, ceildiv, fold, free_dims, max_, mul, product, to_text
 
 ALIGNMENT = 64  # bytes: one cache line, and the widest vector
 
@@ -61,6 +61,26 @@ def sample_sizes(dims: Sequence[Dim], count: int = 32) -> tuple[dict[str, int], 
     return tuple({d.name: draw(d) for d in dims} for _ in range(count))
 
 
+def estimate(size: DimLike, world: Mapping[str, int]) -> int:
+    """A size at given values of the symbols; operands that do not broadcast there count as the larger one."""
+    return fold(size, int, lambda d: world[d.name], _node)
+
+
+def _node(label: str, args: Sequence[int]) -> int:
+    total = args[0]
+    for arg in args[1:]:
+        if label == "add":
+            total += arg
+        elif label == "mul":
+            total *= arg
+        elif label in ("floordiv", "ceildiv", "mod"):
+            quotient, rest = divmod(total, max(arg, 1))
+            total = rest if label == "mod" else quotient + (label == "ceildiv" and rest > 0)
+        else:
+            total = min(total, arg) if label == "min" else max(total, arg)
+    return total
+
+
 def place(lives: Sequence[Lifetime], sizes: Sequence[DimLike], facts: Facts) -> Placement:
     """Offsets of all tensors and the size of the frame."""
     if not lives:
@@ -69,16 +89,17 @@ def place(lives: Sequence[Lifetime], sizes: Sequence[DimLike], facts: Facts) -> 
     worlds = representative_sizes(dims)
     best: tuple[float, list[list[int]]] | None = None
     for world in worlds:
-        at = [evaluate(s, world) for s in sizes]
+        at = [estimate(s, world) for s in sizes]
         for order in _orders(lives, at):
             below = _below(lives, at, _best_fit(lives, at, order))
             score = sum(
-                _peak(lives, [evaluate(s, w) for s in sizes], below) / _live_bound(lives, sizes, w) for w in worlds
+                _peak(lives, [estimate(s, w) for s in sizes], below) / _live_bound(lives, sizes, w) for w in worlds
             )
             if best is None or score < best[0] - 1e-9:
                 best = (score, below)
     assert best is not None
-    return _symbolic(sizes, best[1], (*worlds, *sample_sizes(dims)), facts)
+    samples = sample_sizes(dims)
+    return _symbolic(sizes, best[1], (*worlds, *samples), facts)
 
 
 def _orders(lives: Sequence[Lifetime], at: Sequence[int]) -> tuple[list[int], ...]:
@@ -145,7 +166,7 @@ def _peak(lives: Sequence[Lifetime], at: Sequence[int], below: Sequence[Sequence
 
 
 def _live_bound(lives: Sequence[Lifetime], sizes: Sequence[DimLike], world: Mapping[str, int]) -> int:
-    at = [evaluate(s, world) for s in sizes]
+    at = [estimate(s, world) for s in sizes]
     return max(1, *(sum(at[j] for j, o in enumerate(lives) if o.first <= life.first <= o.last) for life in lives))
 
 
@@ -168,11 +189,11 @@ def _maximum(candidates: Sequence[DimLike]) -> DimLike:
 
 def prune(candidates: Sequence[DimLike], worlds: Sequence[Mapping[str, int]], facts: Facts) -> tuple[DimLike, ...]:
     """Drop candidates that another one provably reaches at every size; values at sample sizes spare most proofs."""
-    values = {c: tuple(evaluate(c, w) for w in worlds) for c in candidates}
+    values = {c: tuple(estimate(c, w) for w in worlds) for c in candidates}
     kept: list[DimLike] = []
     for c in sorted(candidates, key=lambda c: (tuple(-v for v in values[c]), to_text(c))):
         dominated = any(
-            all(a >= b for a, b in zip(values[k], values[c], strict=True)) and facts.prove_le(c, k) is Proof.PROVED
+            all(a >= b for a, b in zip(values[k], values[c], strict=True)) and facts.surely_le(c, k)
             for k in kept
         )
         if not dominated:

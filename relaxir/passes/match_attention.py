@@ -84,11 +84,22 @@ class _Matcher(PatternRewriter):
             if test is None or test.args[0] is not guard.args[2] or number(guard.args[1]) != 0:
                 return None
             weights = guard.args[2]
-        softmax = self.made(weights, "softmax")
-        if softmax is None or getattr(softmax.attrs, "axis", 0) not in (-1, rank_of(softmax) - 1):
+        found = self.softmax(weights)
+        scores = None if found is None else self.masked(found)
+        return scores if scores is None else replace(scores, guard=guard is not None)
+
+    def softmax(self, weights: Expr) -> Expr | None:
+        """What the weights are the softmax of along the last axis, seen through views that keep that axis."""
+        view = self.made(weights, "reshape")
+        inner = self.made(view.args[0] if view is not None else weights, "softmax")
+        if inner is None or getattr(inner.attrs, "axis", 0) not in (-1, rank_of(inner) - 1):
             return None
-        found = self.masked(softmax.args[0])
-        return found if found is None else replace(found, guard=guard is not None)
+        if view is None:
+            return inner.args[0]
+        before = self.made(inner.args[0], "reshape")
+        if before is None or before.args[0].type != weights.type or shape_of(inner)[-1] != shape_of(weights)[-1]:
+            return None
+        return before.args[0]
 
     def masked(self, value: Expr) -> Scores | None:
         """Read scores with or without a mask."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from relaxir.schedule.loops import FEW_POINTS, Machine, chunked_vector, loop, nest, parallel, seq, vector
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
-from relaxir.sym import DimLike, ceildiv, is_const, product
+from relaxir.sym import DimLike, ceildiv, floordiv, is_const, mod, product
 from relaxir.tir import (
     Alloc,
     Axis,
@@ -15,10 +15,12 @@ from relaxir.tir import (
     Bcast,
     Block,
     Buffer,
+    Const,
     Expr,
     For,
     ForKind,
     If,
+    Load,
     Scope,
     Stmt,
     Store,
@@ -26,6 +28,7 @@ from relaxir.tir import (
     as_expr,
     const,
     eq,
+    identity,
     minimum,
 )
 from relaxir.tir.access import loads_of, stride
@@ -33,7 +36,8 @@ from relaxir.tir.expr import Size
 from relaxir.tir.visit import all_exprs, map_stmt, substitute_vars
 
 SHORT = 8  # a reduced axis shorter than this makes poor lanes
-TILE_BYTES = 256  # lanes of a column reduction held in registers
+PARTS = 64  # of a reduction to one element: more than threads, so that they stay busy
+LONG = 65536  # elements from which such parts pay
 TILE = 16  # edge of a transposition tile: 16 cache lines in, 16 out
 
 
@@ -107,7 +111,7 @@ def _tile_axis(block: Block, outer: tuple[Axis, ...], lane: Axis | None) -> Axis
     return None
 
 
-def inner_body(block: Block, split: Split) -> Stmt:
+def inner_body(block: Block, split: Split, machine: Machine) -> Stmt:
     """Everything below the outer loops: init, reduce loops, vector loop."""
     init, body = block.init, block.body
     if split.lane is None:
@@ -116,10 +120,10 @@ def inner_body(block: Block, split: Split) -> Stmt:
         return vector(split.lane, body)
     if split.lane_reduces:
         return seq(init, nest(split.reduce, vector(split.lane, body)))
-    return _column_tiles(block, split)
+    return _column_tiles(block, split, machine)
 
 
-def _column_tiles(block: Block, split: Split) -> Stmt:
+def _column_tiles(block: Block, split: Split, machine: Machine) -> Stmt:
     """A reduction with its lanes along a kept axis: tiles of lanes accumulate in registers.
 
     before: ``vector j < n: y[j] = 0; for k: vector j < n: y[j] += x[k, j]``; after::
@@ -133,7 +137,7 @@ def _column_tiles(block: Block, split: Split) -> Stmt:
     if lane is None or not isinstance(store, Store) or not isinstance(init, Store):
         raise InternalError("column tiles of a stage that is no reduction")
     extent = lane.extent
-    size = _tile_size(block, lane)
+    size = _tile_size(block, lane, machine)
     tile, j = Axis(Var("tile"), ceildiv(extent, size)), Axis(Var(lane.var.name), size)
     at: dict[Var, Expr] = {lane.var: tile.var * size + j.var}
     acc = Buffer(store.buffer.name, (size,), store.buffer.dtype, Scope.REGISTER)
@@ -154,10 +158,10 @@ def _column_tiles(block: Block, split: Split) -> Stmt:
     return nest((tile,), If(rest >= const(size), whole, seq(start, more)))
 
 
-def serial_nest(block: Block, leading: int = 0) -> Stmt:
+def serial_nest(block: Block, machine: Machine, leading: int = 0) -> Stmt:
     """Write the stage as one thread's loops, its first ``leading`` axes being bound outside."""
     split = split_axes(block, leading)
-    return guard_broadcast(nest(split.outer, inner_body(block, split)), split.lane)
+    return guard_broadcast(nest(split.outer, inner_body(block, split, machine)), split.lane)
 
 
 def parallel_nest(block: Block, machine: Machine) -> Stmt:
@@ -165,41 +169,96 @@ def parallel_nest(block: Block, machine: Machine) -> Stmt:
     split = split_axes(block)
     if split.tile is not None and split.lane is not None:
         return _tiled(block, split, machine)
-    body = inner_body(block, split)
+    if split.lane_reduces and not split.outer and not split.reduce:
+        return _in_parts(block, split, machine)
+    body = inner_body(block, split, machine)
     points = product(a.extent for a in split.outer)
     few = is_const(points) and int(points) <= FEW_POINTS
     if few and split.lane is not None and not block_reduces(block):
         return guard_broadcast(chunked_vector(split.lane, nest(split.outer, body), machine), split.lane)
     if block_reduces(block) and split.lane is not None and not split.lane_reduces and isinstance(body, For):
-        tiles = Axis(body.var, ceildiv(split.lane.extent, _tile_size(block, split.lane)))
+        tiles = Axis(body.var, ceildiv(split.lane.extent, _tile_size(block, split.lane, machine)))
         return guard_broadcast(parallel((*split.outer, tiles), body.body, machine), split.lane)
     return guard_broadcast(parallel(split.outer, body, machine), split.lane)
+
+
+def _in_parts(block: Block, split: Split, machine: Machine) -> Stmt:
+    """A reduction to one element: parts for threads, then their combination; a short one stays one loop.
+
+    The parts depend on the extent alone, so that the result is the same for any number of threads.
+
+    before: ``y = 0; vector k < n: y += x[k]``;
+    after: ``parallel p < 64: part[p] = 0; vector k < n // 64: part[p] += x[...]``, ``vector p < 64: y += part[p]``,
+    and what is left of ``n``
+    """
+    lane, store = split.lane, block.body
+    plain = inner_body(block, split, machine)
+    assert lane is not None and isinstance(store, Store)  # the caller looked
+    small = is_const(lane.extent) and int(lane.extent) < LONG
+    if small or store.combine is None or machine.target.threads <= 1:
+        return guard_broadcast(plain, lane)
+    each, left = floordiv(lane.extent, PARTS), mod(lane.extent, PARTS)
+    p, q, k, r = Axis(Var("part"), PARTS), Axis(Var("part"), PARTS), Axis(Var("k"), each), Axis(Var("k"), left)
+    part = Buffer("parts", (PARTS,), store.buffer.dtype, Scope.STACK)
+
+    def at(place: Expr) -> Expr:
+        return substitute_vars(store.value, {lane.var: place})
+
+    inner = vector(k, Store(part, (p.var,), at(p.var * as_expr(each) + k.var), store.combine))
+    clear = Store(part, (p.var,), identity(store.combine, part.dtype))
+    last = vector(q, Store(store.buffer, store.indices, part[q.var], store.combine))
+    rest = vector(r, Store(store.buffer, store.indices, at(as_expr(each) * PARTS + r.var), store.combine))
+    parted = Alloc(part, seq(parallel((p,), seq(clear, inner), machine), block.init, last, rest if left != 0 else None))
+    if is_const(lane.extent):
+        return guard_broadcast(parted, lane)
+    return guard_broadcast(If(as_expr(lane.extent) >= const(LONG), parted, plain), lane)
 
 
 def _tiled(block: Block, split: Split, machine: Machine) -> Stmt:
     """Write a transposition in square tiles, so that cache lines read with a stride are used whole.
 
-    before: ``for i: vector j: y[i, j] = x[j, i]``; after: ``for it, jt: for i < 16: vector j < 16: y[...] = x[...]``
+    before: ``for i: vector j: y[i, j] = x[j, i]``; after: ``for it, jt: for i < 16: vector j < 16: y[...] = x[...]``,
+    where a copy of 4-byte elements in a whole tile is unrolled squares of one vector, which stay in registers.
     """
     tile, lane = split.tile, split.lane
     assert tile is not None and lane is not None  # the caller looked
+    starts: dict[Var, Expr] = {}
     blocks: list[Axis] = []
-    body: Stmt = block.body
-    for axis, kind in ((lane, ForKind.VECTOR), (tile, ForKind.SERIAL)):
-        at, inner = Var(f"{axis.var.name}t"), Var(axis.var.name)
+    rest: list[Expr] = []
+    for axis in (tile, lane):
+        at = Var(f"{axis.var.name}t")
         whole = is_const(axis.extent) and int(axis.extent) % TILE == 0
-        extent: Expr = const(TILE) if whole else minimum(as_expr(axis.extent) - at * TILE, const(TILE))
-        body = substitute_vars(body, {axis.var: at * TILE + inner})
-        body = loop(inner, extent, body, kind)
+        rest.append(const(TILE) if whole else minimum(as_expr(axis.extent) - at * TILE, const(TILE)))
         blocks.append(Axis(at, ceildiv(axis.extent, TILE)))
+        starts[axis.var] = at * TILE
+    i, j = Var(tile.var.name), Var(lane.var.name)
+    moved = substitute_vars(block.body, {tile.var: starts[tile.var] + i, lane.var: starts[lane.var] + j})
+    body = loop(i, rest[0], loop(j, rest[1], moved, ForKind.VECTOR))
+    store, lanes = block.body, machine.target.lanes("float32")
+    copies = isinstance(store, Store) and isinstance(store.value, Load) and info(store.buffer.dtype).bytes == 4
+    if copies and 1 < lanes <= TILE:
+        full = _squares(block.body, (tile, lane), starts, lanes)
+        partial = [r for r in rest if not isinstance(r, Const)]
+        for r in partial:
+            full = If(eq(r, const(TILE)), full, body)
+        body = full
     outer = tuple(a for a in split.outer if a is not tile)
-    return guard_broadcast(parallel((*outer, blocks[1], blocks[0]), body, machine), lane)
+    return guard_broadcast(parallel((*outer, *blocks), body, machine), lane)
 
 
-def _tile_size(block: Block, lane: Axis) -> int:
-    """Lanes of a column tile."""
+def _squares(body: Stmt, axes: tuple[Axis, Axis], starts: dict[Var, Expr], lanes: int) -> Stmt:
+    """A whole tile in squares that the backend transposes in registers."""
+    down, along, i, j = Var("down"), Var("along"), Var("i"), Var("j")
+    tile, lane = axes
+    at = {tile.var: starts[tile.var] + (down * lanes + i), lane.var: starts[lane.var] + (along * lanes + j)}
+    square = For(i, const(lanes), For(j, const(lanes), substitute_vars(body, at), ForKind.VECTOR), ForKind.UNROLL)
+    return loop(down, TILE // lanes, loop(along, TILE // lanes, square))
+
+
+def _tile_size(block: Block, lane: Axis, machine: Machine) -> int:
+    """Lanes of a column tile: half of the registers, so that each row gives a long run of memory."""
     dtype = block.body.buffer.dtype if isinstance(block.body, Store) else "float32"
-    size = max(1, TILE_BYTES // info(dtype).bytes)
+    size = max(1, machine.target.vector_bytes * machine.target.registers // 2 // info(dtype).bytes)
     return min(size, max(1, int(lane.extent))) if is_const(lane.extent) else size
 
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from relaxir.backends.llvm import vmath
+from relaxir.backends.llvm.emit_dot import dot4
 from relaxir.backends.llvm.emit_writer import Value, Writer, bool_value, float_value, int_value, vector_type
 from relaxir.backends.llvm.vmath_libm import libm, libm2
 from relaxir.support.dtypes import info
@@ -221,6 +222,8 @@ def _float_floor(w: Writer, what: BinOp, a: Value, b: Value) -> Value:
 
 
 def _int_binary(w: Writer, what: BinOp, dtype: str, a: Value, b: Value) -> Value:
+    if what is BinOp.DOT4:
+        return dot4(w, None, a, b)
     if what in _INT_OPS:
         keeps = a.nonneg and b.nonneg and what in (BinOp.ADD, BinOp.MUL, BinOp.AND)
         return op(w, _INT_OPS[what], a, b, nonneg=keeps)
@@ -344,6 +347,8 @@ def horizontal(w: Writer, how: Combine, dtype: str, a: Value) -> Value:
     """Reduce the lanes of a vector to a scalar."""
     if a.width == 1:
         return a
+    if is_float(dtype) and how in (Combine.MAX, Combine.MIN) and a.width & (a.width - 1) == 0:
+        return _halved(w, a, maximum=how is Combine.MAX)
     if is_float(dtype):
         stem = {Combine.SUM: "fadd", Combine.PROD: "fmul", Combine.MAX: "fmaximum", Combine.MIN: "fminimum"}[how]
         start = {Combine.SUM: (float_value(-0.0, a.type),), Combine.PROD: (float_value(1.0, a.type),)}.get(how, ())
@@ -359,6 +364,19 @@ def horizontal(w: Writer, how: Combine, dtype: str, a: Value) -> Value:
         start, flags = (), ""
     kind = {"float": "f32", "double": "f64"}.get(a.type, a.type)
     return w.call(f"llvm.vector.reduce.{stem}.v{a.width}{kind}", (*start, a), a.type, 1, flags=flags)
+
+
+def _halved(w: Writer, a: Value, *, maximum: bool) -> Value:
+    """Extremum of a vector by halves: LLVM's own reduction orders signed zeros, which costs three times as much."""
+    while a.width > 1:
+        half = a.width // 2
+        sides = []
+        for start in (0, half):
+            picks = ", ".join(f"i32 {start + i}" for i in range(half))
+            text = f"shufflevector {a.typed}, {a.full_type} poison, <{half} x i32> <{picks}>"
+            sides.append(w.lane(a, start) if half == 1 else w.pure(text, a.type, half, (a,)))
+        a = float_extremum(w, *sides, maximum=maximum)
+    return a
 
 
 # ---- functions of one scalar

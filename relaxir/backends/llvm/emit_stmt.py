@@ -11,8 +11,10 @@ from typing import Final
 from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_analysis import invariant_stores
 from relaxir.backends.llvm.emit_cast import from_memory, to_memory
-from relaxir.backends.llvm.emit_env import Bound, Cell
+from relaxir.backends.llvm.emit_dot import dot4
+from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
 from relaxir.backends.llvm.emit_expr import Place
+from relaxir.backends.llvm.emit_transpose import transposed, transposing_store
 from relaxir.backends.llvm.emit_vector import Vectors
 from relaxir.backends.llvm.emit_writer import Value, int_value
 from relaxir.support.dtypes import info
@@ -105,6 +107,9 @@ class Statements(Vectors):
         if how is Combine.SUM and isinstance(value, Binary) and value.op is BinOp.MUL and info(dtype).is_float:
             a, b = self.eval(value.a), self.eval(value.b)
             return ops.fma(self.w, self.w.splat(a, present.width), self.w.splat(b, present.width), present)
+        if how is Combine.SUM and isinstance(value, Binary) and value.op is BinOp.DOT4:
+            a, b = self.eval(value.a), self.eval(value.b)
+            return dot4(self.w, present, self.w.splat(a, present.width), self.w.splat(b, present.width))
         return ops.combine(self.w, how, dtype, present, self.w.splat(self.eval(value), present.width))
 
     def _update_cell(self, stmt: Store, how: Combine, cell: Cell) -> None:
@@ -130,6 +135,8 @@ class Statements(Vectors):
             extent = self.number(stmt.extent)
             if extent is None:
                 raise InternalError(f"loop `{stmt.var.name}` is to be unrolled but its extent is not constant")
+            if self.lane is None and self._transposes(stmt):
+                return
             for i in range(extent):
                 with self.bind(stmt.var, Bound(int_value(i))):
                     self.emit(stmt.body)
@@ -139,6 +146,26 @@ class Statements(Vectors):
             return
         else:
             self.serial_loop(stmt)
+
+    def _transposes(self, stmt: For) -> bool:
+        """Write a tile of a transposition through registers; False if ``stmt`` is none."""
+        width = self.target.vector_bytes // 4
+        found = transposing_store(stmt, width)
+        if found is None:
+            return False
+        inner, store, load = found
+        lane = Lane(width)
+        rows: list[Value] = []
+        with self.bind(stmt.var, Bound(int_value(0), lane=True)), self.in_lane(lane):
+            for j in range(width):
+                with self.bind(inner.var, Bound(int_value(j))):
+                    rows.append(self.widen(self.load(self.place(load.buffer, load.indices))))
+        columns = transposed(self.w, rows)
+        with self.bind(inner.var, Bound(int_value(0), lane=True)), self.in_lane(lane):
+            for i, column in enumerate(columns):
+                with self.bind(stmt.var, Bound(int_value(i))):
+                    self.store(self.place(store.buffer, store.indices), column)
+        return True
 
     def parallel_loop(self, stmt: For) -> bool:
         """Write a loop for several threads; False if it must be serial here."""

@@ -128,15 +128,58 @@ _MAGIC_BITS: Final = 0x4B400000
 def _exp_parts(m: Maths, x: Value) -> tuple[Value, Value]:
     """Return r and n (an i32) with x = n ln 2 + r."""
     shifted = m.fma(x, t.LOG2E, _MAGIC)
-    n = m.sub(shifted, _MAGIC)
-    r = m.fma(n, -t.EXP_LN2_LOW, m.fma(n, -t.EXP_LN2_HIGH, x))
+    r = _exp_rest(m, x, m.sub(shifted, _MAGIC))
     return r, m.int_op("sub", m.bits(shifted), _MAGIC_BITS)
+
+
+def _exp_rest(m: Maths, x: Value, n: Value) -> Value:
+    """``x - n ln 2``."""
+    return m.fma(n, -t.EXP_LN2_LOW, m.fma(n, -t.EXP_LN2_HIGH, x))
+
+
+_SCALED: Final = 16
+"""Lanes of the AVX-512 instruction that multiplies by a power of two, rounding once."""
+
+
+def _has_scaling(m: Maths) -> bool:
+    target = m.w.module.target
+    return m.type == "float" and m.width in (16, 32, 64) and target.vector_bytes == 64 and target.arch == "x86_64"
+
+
+def _scaled_by_power(m: Maths, p: Value, n: Value) -> Value:
+    """``p * 2 ** n`` for whole n, exactly rounded also where the result is denormal or infinite."""
+    parts: list[Value] = []
+    for start in range(0, m.width, _SCALED):
+        a, b = (_lanes_from(m, v, start) for v in (p, n))
+        name, kind = "llvm.x86.avx512.mask.scalef.ps.512", ("i16 -1", "i32 4")
+        parts.append(m.w.call(name, (a, b, a), "float", _SCALED, extra=kind))
+    while len(parts) > 1:
+        parts = [_joined(m, *parts[i : i + 2]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
+    return parts[0]
+
+
+def _lanes_from(m: Maths, value: Value, start: int) -> Value:
+    if value.width == _SCALED:
+        return value
+    picks = ", ".join(f"i32 {start + i}" for i in range(_SCALED))
+    text = f"shufflevector {value.typed}, {value.typed}, <{_SCALED} x i32> <{picks}>"
+    return m.w.pure(text, "float", _SCALED, (value,))
+
+
+def _joined(m: Maths, a: Value, b: Value) -> Value:
+    picks = ", ".join(f"i32 {i}" for i in range(a.width + b.width))
+    text = f"shufflevector {a.typed}, {b.typed}, <{a.width + b.width} x i32> <{picks}>"
+    return m.w.pure(text, "float", a.width + b.width, (a, b))
 
 
 def exp(w: Writer, x: Value) -> Value:
     """e^x: degree 6 polynomial, scaled by two powers of two so that denormal results are rounded once."""
     m = _maths(w, x)
-    r, n = _exp_parts(m, m.clamp(x, -104.0, 89.0))
+    limited = m.clamp(x, -104.0, 89.0)
+    if _has_scaling(m):
+        n = m.sub(m.fma(limited, t.LOG2E, _MAGIC), _MAGIC)
+        return _scaled_by_power(m, m.poly(_exp_rest(m, limited, n), t.EXP), n)
+    r, n = _exp_parts(m, limited)
     p = m.poly(r, t.EXP)
     half = m.int_op("ashr", n, 1)
     rest = m.int_op("sub", n, half)

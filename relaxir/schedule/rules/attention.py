@@ -250,19 +250,27 @@ class Steps:
 
     def pack(self, packed: Buffer) -> Stmt:
         """Copy the keys with the key axis as lanes; lanes past the end become 0."""
-        form, width = self.plan.form, self.plan.width
+        form, width, depth = self.plan.form, self.plan.width, int(self.plan.form.depth.extent)
+        lanes = self.plan.machine.target.lanes(self.plan.dtype)
         panel, k, j = Var("panel"), Var("k"), Var("j")
-        element = substitute_vars(form.keys, {form.depth.var: k})
 
-        def fill(guard: bool) -> Stmt:
-            at = panel * width + j
-            value = self.key_at(element, at)
+        def copy(step: Expr, lane: Expr, guard: bool) -> Stmt:
+            at = panel * width + lane
+            value = self.key_at(substitute_vars(form.keys, {form.depth.var: step}), at)
             if guard:
                 value = Select(at < self.size, value, const(0.0, self.plan.dtype))
-            return loop(k, form.depth.extent, For(j, const(width), Store(packed, (panel, k, j), value), ForKind.VECTOR))
+            return Store(packed, (panel, step, lane), value)
 
+        partial = loop(k, depth, For(j, const(width), copy(k, j, guard=True), ForKind.VECTOR))
+        if depth % lanes == 0 and lanes > 1:  # tiles that the backend transposes in registers
+            down, along, i, j = Var("down"), Var("along"), Var("i"), Var("j")
+            element = copy(down * lanes + i, along * lanes + j, guard=False)
+            square = loop(i, lanes, For(j, const(lanes), element, ForKind.VECTOR), ForKind.UNROLL)
+            whole = loop(down, depth // lanes, loop(along, width // lanes, square))
+        else:
+            whole = loop(k, depth, For(j, const(width), copy(k, j, guard=False), ForKind.VECTOR))
         full = panel * width + width <= self.size
-        return loop(panel, ceil_parts(self.size, width), If(full, fill(guard=False), fill(guard=True)))
+        return loop(panel, ceil_parts(self.size, width), If(full, whole, partial))
 
     def tiles(self, buffers: Scratch, packed: Buffer, row: Var, rows: Var) -> Stmt:
         """Raw scores by register tiles."""

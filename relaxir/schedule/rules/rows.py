@@ -96,7 +96,7 @@ def _together(program: Program, group: Sequence[Block], leading: int, later: Seq
     for block in group:
         shared: dict[Var, Expr] = {old.var: new.var for old, new in zip(block.axes, axes, strict=False)}
         renamed = replace(block, body=substitute_vars(block.body, shared), init=_renamed(block.init, shared))
-        nests.append(serial_nest(renamed, leading))
+        nests.append(serial_nest(renamed, machine, leading))
     body = join_lanes(nests)
     for buffer in _private(program, group, leading, later):
         cell = replace(buffer, shape=buffer.shape[leading:], scope=Scope.STACK)
