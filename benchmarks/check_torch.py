@@ -2,9 +2,9 @@
 
     python -m benchmarks.check_torch [--core] [--interpret] [--models FOLDER] [NAME ...]
 
-FOLDER holds ``torch_models.py`` (a dict ``MODELS``: module, arguments, dynamic shapes, makers of arguments at other sizes).
-Names of transformers models (llama, llama_kv, bert, gpt2, vit, whisper, convnext, t5) are made from small configurations
-with random weights by ``export_transformers.py`` of the same folder; nothing is downloaded.
+FOLDER holds ``torch_models.py`` (a dict ``MODELS``: module, arguments, dynamic shapes, makers of arguments at other
+sizes). Names of transformers models (llama, llama_kv, bert, gpt2, vit, whisper, convnext, t5) are made from small
+configurations with random weights by ``export_transformers.py`` of the same folder; nothing is downloaded.
 """
 
 from __future__ import annotations
