@@ -151,7 +151,7 @@ POOL: Final[Mapping[str, Converter]] = MappingProxyType(
         **{f"max_pool{k}_with_indices": max_pool(d) for k, d in NAMED},
         **{f"avg_pool{k}": average_pool(d) for k, d in NAMED},
         **{f"adaptive_avg_pool{k}": adaptive_average(d) for k, d in NAMED},
-        **{f"_adaptive_avg_pool{k}": adaptive_average(d) for k, d in NAMED},
+        **{f"_adaptive_avg_pool{k}": adaptive_average(d) for k, d in NAMED[1:]},
         **{f"adaptive_max_pool{k}": adaptive_max(d) for k, d in NAMED},
         **{f"upsample_nearest{k}": resized("nearest", d, False, nearest_mode="floor") for k, d in NAMED},
         **{f"_upsample_nearest_exact{k}": resized("nearest", d, nearest_mode="round_prefer_ceil") for k, d in NAMED},
