@@ -45,7 +45,7 @@ def small_models() -> Iterator[tuple[str, Callable[[], Model]]]:
 
     for name, (module, args, shapes, makers) in MODELS.items():
         cases = [(args, {}), *((make(), {}) for make in makers)]
-        yield name, lambda m=module, a=args, s=shapes, c=cases: Model(m, a, {}, s, c)  # type: ignore[misc]
+        yield name, lambda m=module, a=args, s=shapes, c=cases: Model(m, a, {}, s, c)
 
 
 def transformers_model(name: str, folder: Path) -> Model:
@@ -112,7 +112,7 @@ def main() -> int:
     sys.path.insert(0, str(options.models))
     torch.manual_seed(0)
     models = dict(small_models())
-    models |= {n: lambda n=n: transformers_model(n, options.models) for n in TRANSFORMERS}  # type: ignore[misc]
+    models |= {n: lambda n=n: transformers_model(n, options.models) for n in TRANSFORMERS}
     failed = 0
     print(f"{'model':16}{'import s':>8}{'build s':>9}  largest difference at each size")
     for name in options.names or models:

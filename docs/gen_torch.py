@@ -15,12 +15,12 @@ HEAD = """# Operators of torch.export
 
 <!-- made by docs/gen_torch.py: do not edit -->
 
-`relaxir.from_torch` imports programs as torch.export gives them, and decomposed to core ATen. Composite operators with a
-converter stay whole; an operator without one is decomposed by torch where torch can; what is left is reported, all of it
-in one error with the lines it comes from. A converter serves every overload, and the operator that writes in place.
+`relaxir.from_torch` imports programs as torch.export gives them, and decomposed to core ATen. Composite operators with
+a converter stay whole; an operator without one is decomposed by torch where torch can; what is left is reported, all of
+it in one error with the lines it comes from. A converter serves every overload, and the operator that writes in place.
 
-Sizes are dimensions: arithmetic on them is evaluated, guards between inputs become relations that a call checks, torch's
-own lower bound of 2 is dropped. Sizes read from data (`item`, `nonzero`) are new symbols with checked bounds.
+Sizes are dimensions: arithmetic on them is evaluated, guards between inputs become relations that a call checks,
+torch's own lower bound of 2 is dropped. Sizes read from data (`item`, `nonzero`) are new symbols with checked bounds.
 
 Not imported: complex numbers, sparse and quantized tensors, random numbers, training mode.
 

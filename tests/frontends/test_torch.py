@@ -80,7 +80,7 @@ def test_writes_into_own_tensors() -> None:
 def shapes_of(program: Any) -> list[str]:
     """Shapes of the parameters as text."""
     main = rx.from_torch(program).graph_functions()["main"]
-    return [", ".join(map(to_text, p.type.shape)) for p in main.params]  # type: ignore[attr-defined]  # tensors
+    return [", ".join(map(to_text, p.type.shape)) for p in main.params]
 
 
 def test_default_bounds_are_dropped() -> None:
@@ -91,7 +91,7 @@ def test_default_bounds_are_dropped() -> None:
         {"args": ({0: AUTO, 1: Dim("m", min=3, max=9)}, {0: AUTO})},
     )
     module = rx.from_torch(program)
-    n, m = module.graph_functions()["main"].params[0].type.shape  # type: ignore[attr-defined]  # a tensor
+    n, m = module.graph_functions()["main"].params[0].type.shape
     assert (n.min, n.max, m.min, m.max) == (0, None, 3, 9)
     assert rx.evaluate(module, "main", np.ones((1, 3), np.float32), np.ones(0, np.float32)) == 3
     with pytest.raises(RelaxirError):

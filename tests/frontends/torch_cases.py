@@ -67,8 +67,9 @@ def check(
     """Import a module exported at the first binding; compare with torch at all of them."""
     if not isinstance(module, torch.nn.Module):
         module = Wrapped(module)
+    program = export(module, bindings[0], shapes)
     for core in cores:
-        imported = rx.from_torch(export(module, bindings[0], shapes, core))
+        imported = rx.from_torch(program.run_decompositions() if core else program)
         runner = rx.compile(imported, threads=1)["main"] if native else None
         for args in bindings:
             with torch.no_grad():

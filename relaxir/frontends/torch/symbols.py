@@ -185,10 +185,10 @@ def input_name(node: ast.expr) -> str:
     match node:
         case ast.Subscript(value=ast.Name(id="L"), slice=ast.Constant(value=key)):
             return str(key)
-        case ast.Subscript(value=inner, slice=ast.Constant(value=key)):
-            return f"{input_name(inner)}_{key}"
+        case ast.Subscript(value=inner, slice=ast.Constant(value=int(key) | str(key))):
+            return f"{input_name(inner)}_{key!s}"
         case ast.Attribute(value=inner, attr=key):
-            return f"{input_name(inner)}_{key}"
+            return f"{input_name(inner)}_{key!s}"
     raise UnsupportedError("a guard about something else", code="import-unsupported")
 
 
