@@ -44,6 +44,7 @@ docs: $(STAMP)  ## write the generated pages and run every example of the docume
 	$(BIN)/python docs/gen_reference.py
 	$(BIN)/python docs/gen_overview.py
 	$(BIN)/python docs/gen_onnx.py
+	$(BIN)/python docs/gen_torch.py
 	$(BIN)/python -m pytest -q tests/docs
 
 fuzz: $(STAMP)  ## property tests with ten times the examples, and new seeds each time

@@ -6,6 +6,7 @@ shares is left to the importer.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -35,7 +36,9 @@ def prepared(program: ExportedProgram) -> ExportedProgram:
         if not table and not must:
             return program
         try:
-            program = program.run_decompositions(table)
+            with warnings.catch_warnings():  # torch warns about itself
+                warnings.simplefilter("ignore")
+                program = program.run_decompositions(table)
         except Exception as error:  # torch raises errors of any kind here
             if not must:
                 return program  # the report will name the operators

@@ -103,15 +103,13 @@ class Importer:
         reader = Node(node, {}, self)
         return reader.read(Value.of(var), FARTHEST if low is None else min(low, 0), name, high)[0]
 
-    def stored(self, spec: Any) -> Value:
-        """A parameter, buffer or constant of the program."""
+    def stored(self, spec: Any) -> Arg:
+        """A parameter, buffer or constant of the program; what is no tensor matters only to operators that take it."""
         program = self.program
         tensor = program.state_dict.get(spec.target)
         if tensor is None:
             tensor = program.constants.get(spec.target)
-        if not isinstance(tensor, torch.Tensor):
-            raise UnsupportedError(f"input `{spec.arg.name}` is a {spec.kind.name.lower()}", code="import-unsupported")
-        return self.constant(tensor)
+        return self.constant(tensor) if isinstance(tensor, torch.Tensor) else tensor
 
     def constant(self, tensor: torch.Tensor) -> Value:
         """A constant; tied weights become one."""

@@ -110,10 +110,12 @@ def constant_vector(n: Node, value: Value | None, number: float, size: DimLike, 
 
 
 def batch_norm(n: Node) -> Value | tuple[Value, ...]:
-    """Inference form, with stored statistics."""
-    if n.flag("training") or not n.has("running_mean"):
-        n.unsupported("training mode")
+    """With stored statistics; without any, with those of the batch (how torch computes instance norms)."""
     x = n.value("input")
+    if n.flag("training") and n.has("running_mean"):
+        n.unsupported("training mode")
+    if not n.has("running_mean"):
+        return batch_statistics(n, x)
     size, dtype = x.type.shape[1], x.type.dtype
     scale = constant_vector(n, n.optional("weight"), 1.0, size, dtype)
     bias = constant_vector(n, n.optional("bias"), 0.0, size, dtype)
@@ -123,6 +125,18 @@ def batch_norm(n: Node) -> Value | tuple[Value, ...]:
         return y
     empty = n.full((0,), 0, dtype)
     return y, empty, empty
+
+
+def batch_statistics(n: Node, x: Value) -> tuple[Value, ...]:
+    """Every channel made to have mean 0 and variance 1, then scaled."""
+    axes = (0, *range(2, x.type.rank))
+    mean, inverse = statistics(n, x, axes, float(n.number("eps", 1e-5)), True)
+    y = n.emit("multiply", n.emit("subtract", x, mean), inverse)
+    column = (1, x.type.shape[1], *(1,) * (x.type.rank - 2))
+    for name, op in (("weight", "multiply"), ("bias", "add")):
+        if n.has(name):
+            y = n.emit(op, y, n.reshape(n.value(name), column))
+    return y, n.reshape(mean, (x.type.shape[1],)), n.reshape(inverse, (x.type.shape[1],))
 
 
 def statistics(n: Node, x: Value, axes: tuple[int, ...], epsilon: float, keepdims: bool) -> tuple[Value, Value]:

@@ -163,7 +163,7 @@ class Node(Emitter):
 
     def used(self, output: int) -> bool:
         """Whether one result of several is used."""
-        return any(user.args[1:2] == (output,) or user.op == "output" for user in self.fx.users)
+        return any(user.op == "output" or (user.args[1:2] == (output,) and user.users) for user in self.fx.users)
 
     # ---- operands --------------------------------------------------------------------------------------------------
 

@@ -100,7 +100,7 @@ def adaptive_max(spatial: int) -> Converter:
     def convert(n: Node) -> Value | tuple[Value, ...]:
         x, added = batched(n, n.value(), spatial)
         targets = n.ints("output_size", spatial)
-        if n.used(1) and isinstance(n.fx.meta.get("val"), tuple | list) and len(n.fx.users) > 1:
+        if n.used(1) and isinstance(n.fx.meta.get("val"), tuple | list):
             n.unsupported("positions")
         if all(t == 1 for t in targets):
             y = n.emit("max", x, axes=tuple(range(2, 2 + spatial)), keepdims=True)
@@ -151,7 +151,7 @@ POOL: Final[Mapping[str, Converter]] = MappingProxyType(
         **{f"max_pool{k}_with_indices": max_pool(d) for k, d in NAMED},
         **{f"avg_pool{k}": average_pool(d) for k, d in NAMED},
         **{f"adaptive_avg_pool{k}": adaptive_average(d) for k, d in NAMED},
-        **{f"_adaptive_avg_pool{k}": adaptive_average(d) for k, d in NAMED},
+        **{f"_adaptive_avg_pool{k}": adaptive_average(d) for k, d in NAMED[1:]},
         **{f"adaptive_max_pool{k}": adaptive_max(d) for k, d in NAMED},
         **{f"upsample_nearest{k}": resized("nearest", d, False, nearest_mode="floor") for k, d in NAMED},
         **{f"_upsample_nearest_exact{k}": resized("nearest", d, nearest_mode="round_prefer_ceil") for k, d in NAMED},

@@ -410,7 +410,6 @@ SHAPE: Final[Mapping[str, Converter]] = MappingProxyType(
         **{k: filled(None) for k in ("full", "new_full")},
         **{k: border("reflect") for k in ("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")},
         **{k: border("edge") for k in ("replication_pad1d", "replication_pad2d", "replication_pad3d")},
-        "T": turned,
         "arange": arange,
         "broadcast_to": expand,
         "cat": cat,

@@ -112,9 +112,9 @@ def negation(n: Node) -> Arg:
     return opposite[x.op]
 
 
-def size_of(n: Node) -> DimLike:
-    """Extent of an axis."""
-    return n.shape[n.axis()]
+def size_of(n: Node) -> DimLike | tuple[DimLike, ...]:
+    """Extent of an axis, or the whole shape."""
+    return n.shape[n.axis()] if "dim" in n.args else n.shape
 
 
 def numel(n: Node) -> DimLike:

@@ -151,14 +151,9 @@ class Symbols:
             case ast.BinOp(left=a, op=op, right=b) if type(op) in BINARY:
                 return BINARY[type(op)](self.term(a), self.term(b))
             case ast.Subscript(
-                value=ast.Call(
-                    func=ast.Attribute(
-                        value=ast.Subscript(value=ast.Name(id="L"), slice=ast.Constant(value=str(name))), attr="size"
-                    )
-                ),
-                slice=ast.Constant(value=int(axis)),
+                value=ast.Call(func=ast.Attribute(value=source, attr="size")), slice=ast.Constant(value=int(axis))
             ):
-                return self.places[name, axis]
+                return self.places[input_name(source), axis]
         raise UnsupportedError("a guard about something else", code="import-unsupported")
 
     def relax(self, relations: Sequence[Relation]) -> Mapping[Dim, Dim]:
@@ -179,6 +174,22 @@ class Symbols:
                 changed[d] = free
                 self.dims[name] = free
         return changed
+
+
+def input_name(node: ast.expr) -> str:
+    """Name of the input that a guard calls ``L['x'][0]``: torch joins the path by underscores.
+
+    Raises:
+        UnsupportedError: something else than a path.
+    """
+    match node:
+        case ast.Subscript(value=ast.Name(id="L"), slice=ast.Constant(value=key)):
+            return str(key)
+        case ast.Subscript(value=inner, slice=ast.Constant(value=int(key) | str(key))):
+            return f"{input_name(inner)}_{key!s}"
+        case ast.Attribute(value=inner, attr=key):
+            return f"{input_name(inner)}_{key!s}"
+    raise UnsupportedError("a guard about something else", code="import-unsupported")
 
 
 def substituted(relation: Relation, mapping: Mapping[Dim, Dim]) -> Relation:

@@ -1,0 +1,72 @@
+"""Write docs/reference/torch.md: the targets of torch.export programs that can be imported, from the importer's table.
+
+``python docs/gen_torch.py`` writes the page, ``--check`` fails if it is not what it would write.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from relaxir.frontends.torch.table import ATEN, OTHER
+
+OUT = Path(__file__).resolve().parent / "reference" / "torch.md"
+HEAD = """# Operators of torch.export
+
+<!-- made by docs/gen_torch.py: do not edit -->
+
+`relaxir.from_torch` imports programs as torch.export gives them, and decomposed to core ATen. Composite operators with
+a converter stay whole; an operator without one is decomposed by torch where torch can; what is left is reported, all of
+it in one error with the lines it comes from. A converter serves every overload, and the operator that writes in place.
+
+Sizes are dimensions: arithmetic on them is evaluated, guards between inputs become relations that a call checks,
+torch's own lower bound of 2 is dropped. Sizes read from data (`item`, `nonzero`) are new symbols with checked bounds.
+
+Not imported: complex numbers, sparse and quantized tensors, random numbers, training mode.
+
+## {count} ATen operators with a converter
+
+| operator | note |
+|---|---|
+"""
+MIDDLE = """
+## Other targets
+
+"""
+NOTES = {
+    "adaptive_max_pool1d": "windows of one size, no positions",
+    "adaptive_max_pool2d": "windows of one size, no positions",
+    "adaptive_max_pool3d": "windows of one size, no positions",
+    "batch_norm": "inference, or without running statistics",
+    "chunk": "as many parts as when the program was exported",
+    "dropout": "inference only",
+    "gru": "the sequence length is constant: torch.export fixes it",
+    "lstm": "the sequence length is constant: torch.export fixes it; no projections",
+    "one_hot": "the number of classes must be given",
+    "rnn_relu": "the sequence length is constant: torch.export fixes it",
+    "rnn_tanh": "the sequence length is constant: torch.export fixes it",
+    "round": "no decimals",
+    "scatter_reduce": "no mean, include_self only",
+    "split": "as many parts as when the program was exported",
+    "to": "the device means nothing",
+}
+
+
+def page() -> str:
+    """The whole page."""
+    rows = [f"| {name} | {NOTES.get(name, '')} |".replace("|  |", "| |") for name in sorted(ATEN)]
+    names = ", ".join(f"`{name}`" for name in sorted(OTHER))
+    return HEAD.format(count=len(rows)) + "\n".join(rows) + "\n" + MIDDLE + names + "\n"
+
+
+def main() -> None:
+    """Write the page, or compare it."""
+    if "--check" in sys.argv[1:]:
+        if not OUT.is_file() or OUT.read_text() != page():
+            sys.exit("docs/reference/torch.md is not current: run python docs/gen_torch.py")
+        return
+    OUT.write_text(page())
+
+
+if __name__ == "__main__":
+    main()
