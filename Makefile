@@ -43,6 +43,7 @@ docs: $(STAMP)  ## write the generated pages and run every example of the docume
 	$(BIN)/python docs/gen_ops.py
 	$(BIN)/python docs/gen_reference.py
 	$(BIN)/python docs/gen_overview.py
+	$(BIN)/python docs/gen_onnx.py
 	$(BIN)/python -m pytest -q tests/docs
 
 fuzz: $(STAMP)  ## property tests with ten times the examples, and new seeds each time

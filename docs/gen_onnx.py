@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -43,8 +44,10 @@ NOTES = {
     "DFT": "the axis must be constant",
     "Dropout": "inference only",
     "If": "both branches of one rank; a condition known at import takes its branch",
+    "Loop": "the number of turns must be known at import, and small",
     "Reshape": "the rank of the target must be known",
     "Resize": "scales and regions of interest must be constant, sizes need not",
+    "Scan": "the length must be known at import, and small",
     "Squeeze": "without axes, all extents must be known",
     "Upsample": "scales must be constant",
 }
@@ -52,7 +55,7 @@ NOTES = {
 
 def functions() -> Iterator[str]:
     """Operators without a converter that the newest standard defines by others."""
-    newest = {s.name: s for s in onnx.defs.get_all_schemas() if s.domain == ""}
+    newest: dict[str, Any] = {s.name: s for s in onnx.defs.get_all_schemas() if s.domain == ""}
     for name, schema in sorted(newest.items()):
         if ("", name) not in CONVERTERS and (schema.has_function or schema.has_context_dependent_function):
             yield name
@@ -67,16 +70,14 @@ def page() -> str:
     return head + "\n".join(rows) + "\n" + MIDDLE + ", ".join(functions()) + "\n"
 
 
-def main() -> int:
+def main() -> None:
     """Write the page, or compare it."""
     if "--check" in sys.argv[1:]:
         if not OUT.is_file() or OUT.read_text() != page():
-            print("docs/reference/onnx.md is not current: run python docs/gen_onnx.py", file=sys.stderr)
-            return 1
-        return 0
+            sys.exit("docs/reference/onnx.md is not current: run python docs/gen_onnx.py")
+        return
     OUT.write_text(page())
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

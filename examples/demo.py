@@ -63,14 +63,16 @@ def file_bytes(batch: int) -> np.ndarray:
     return out
 
 
-def timed(call: Callable[[], np.ndarray], repeat: int = 20) -> tuple[np.ndarray, float]:
-    """Return the result of a call and the time of the fastest of some calls in microseconds."""
-    best = float("inf")
-    for _ in range(repeat):
+def timed(call: Callable[[], np.ndarray], budget: float = 1.0) -> tuple[np.ndarray, float]:
+    """Return the result of a call and the time of the fastest in microseconds; calls for about ``budget`` seconds."""
+    best, end = float("inf"), time.perf_counter() + budget
+    while True:
         start = time.perf_counter()
         result = call()
-        best = min(best, time.perf_counter() - start)
-    return result, best * 1e6
+        stop = time.perf_counter()
+        best = min(best, stop - start)
+        if stop > end:
+            return result, best * 1e6
 
 
 def build_host(library: Path) -> Path | None:
@@ -106,7 +108,7 @@ Runner = Callable[[np.ndarray], tuple[np.ndarray, float]]
 
 def compare(mod: rx.IRModule, runners: Sequence[tuple[str, Runner]], console: Console) -> bool:
     """Run every batch size on every runner, print a table, and return whether all agree with the interpreter."""
-    table = Table("batch", "input", "output", "run from", "difference", "us per call", title="one build, every batch")
+    table = Table("batch", "input", "output", "called from", "difference", "us/call", title="one build, every batch")
     agree = True
     for batch in BATCHES:
         array = file_bytes(batch)
@@ -139,15 +141,15 @@ def main() -> int:
 
     here, loaded = exe["main"], rx.load(library)["main"]
     runners: list[tuple[str, Runner]] = [
-        ("Python, in process", lambda array: timed(lambda: here(array))),
-        ("Python, from the library", lambda array: timed(lambda: loaded(array))),
+        ("Python", lambda array: timed(lambda: here(array))),
+        ("Python, library", lambda array: timed(lambda: loaded(array))),
     ]
     host = build_host(library)
     if host is None:
         console.print("no C compiler (cc): the C program is left out")
     else:
         width = here(file_bytes(1)).shape[1]
-        runners.append(("C, from the library", lambda array: run_host(host, array, width)))
+        runners.append(("C, library", lambda array: run_host(host, array, width)))
 
     agree = compare(mod, runners, console)
     console.print("memory of a call:")

@@ -69,6 +69,26 @@ def from_onnx(model: object, dims: Mapping[str, DimLike] | None = None) -> IRMod
     return module
 
 
+def from_torch(program: object) -> IRModule:
+    """Import a program of torch.export, raw or decomposed, as the function ``main``.
+
+    Parameters and buffers become constants, which share memory with the program: change them only after compiling. New
+    values of buffers that the program writes are extra outputs, before the others; the function's attribute
+    ``mutations`` names the buffer for each output.
+
+    Args:
+        program: a ``torch.export.ExportedProgram``. Its dynamic sizes keep their names and bounds, but for torch's
+            own lower bound of 2: sizes 0 and 1 work.
+
+    Raises:
+        LoadError: something else, or a malformed program.
+        UnsupportedError: every node that cannot be imported, at once.
+    """
+    frontend = load_optional("relaxir.frontends.torch", extra="torch")
+    module: IRModule = frontend.from_torch(program)
+    return module
+
+
 def evaluate(module: IRModule, name: str, *arrays: object) -> Array | tuple[Array, ...]:
     """Run a function in the NumPy reference interpreter, at any stage of the IR."""
     result: Array | tuple[Array, ...] = interpret(module, name, *(np.asarray(a) for a in arrays))
@@ -246,7 +266,8 @@ def load(path: str | Path) -> Executable:
     if data.get("format") != FORMAT_VERSION:
         raise LoadError(f"`{file}` has format {data.get('format')}, expected {FORMAT_VERSION}", code="load-version")
     codes = {int(k): v for k, v in data["codes"].items()}
-    return Executable(lambda: library, signatures, codes, None, {n: Memory.from_json(n, d) for n, d in data["memory"].items()}, {"target": data["target"]})
+    memories = {n: Memory.from_json(n, d) for n, d in data["memory"].items()}
+    return Executable(lambda: library, signatures, codes, None, memories, {"target": data["target"]})
 
 
 def memory(exe: Executable, function: str = "main") -> Memory:

@@ -13,6 +13,7 @@ from relaxir.passes import (
     Decompose,
     DispatchLibrary,
     FoldConstant,
+    FoldQuantize,
     FuseOps,
     FuseTIR,
     HoistReshape,
@@ -30,6 +31,7 @@ from relaxir.passes import (
 
 GRAPH: Final = (
     Canonicalize(),  # aliases and identities go
+    FoldQuantize(),  # products of dequantised operands become products of integers
     FoldConstant(),  # what is known at compile time is computed now, shapes become dimensions
     Decompose(),  # composite operators become simpler ones
     FoldConstant(),

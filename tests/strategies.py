@@ -119,7 +119,12 @@ def scalars(draw: Draw, env: Env, dtype: str, depth: int = 3) -> Expr:
         other = "int64" if dtype != "int64" else "float32"
         return cast(draw(scalars(env, other, depth - 1)), dtype)
     if choice == 2:
-        return call(Intrinsic.NEG if dtype == "int64" else draw(st.sampled_from(EXACT_INTRINSICS if env.exact else FLOAT_INTRINSICS)), a)
+        return call(
+            Intrinsic.NEG
+            if dtype == "int64"
+            else draw(st.sampled_from(EXACT_INTRINSICS if env.exact else FLOAT_INTRINSICS)),
+            a,
+        )
     ops = (BinOp.ADD, BinOp.SUB, BinOp.MUL, BinOp.MIN, BinOp.MAX)
     return binary(draw(st.sampled_from(ops)), a, b)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
 
 import click
@@ -49,9 +50,19 @@ THREADS = click.option(
 )
 
 
+def show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Print the version of the installed package and end."""
+    if wanted:
+        try:
+            click.echo(f"relaxir {metadata.version('relaxir')}")
+        except metadata.PackageNotFoundError:
+            click.echo("relaxir, not installed")
+        ctx.exit()
+
+
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option("--traceback", is_flag=True, help="Show Python's traceback before the message of an error.")
-@click.version_option(package_name="relaxir")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="Show it.")
 def main(traceback: bool) -> None:
     """Compile models with dynamic shapes to native code."""
 
@@ -200,6 +211,8 @@ def check(
         colour = "green" if row.ok else "red"
         table.add_row(row.name, f"[{colour}]{row.difference:.3g}[/]", f"{row.seconds:.2f}")
     console().print(table)
+    if "noise" in vars(comparison):
+        click.echo(f"rounding alone moves these results by up to {max(comparison.noise):.3g}: a model sensitive to it")
     wrong = [row for row in rows if not row.ok]
     if wrong:
         raise verdict(wrong[-1], model)

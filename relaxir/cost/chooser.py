@@ -8,14 +8,14 @@ from typing import Protocol
 
 from relaxir.cost.config import Config
 from relaxir.cost.target import TargetInfo
-from relaxir.tir import Block, PrimFunc
+from relaxir.tir import Block, PrimFunc, Store
 from relaxir.tir.classify import Pattern, classify_block, stages
 
 
 def _contraction_dtype(func: PrimFunc) -> str | None:
     for s in stages(func.body):
         if isinstance(s, Block) and classify_block(s) is Pattern.CONTRACTION:
-            return func.results[0].dtype if func.results else "float32"
+            return s.body.buffer.dtype if isinstance(s.body, Store) else "float32"
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -12,7 +12,6 @@ import numpy as np
 from relaxir.ir.expr import (
     Bind,
     Binding,
-    BindingBlock,
     Body,
     CallDPS,
     CallTIR,
@@ -33,8 +32,9 @@ from relaxir.ir.expr import (
 )
 from relaxir.ir.loops import COUNTER, loop_problems, loop_type, widen
 from relaxir.ir.module import AnyFunc, IRModule
-from relaxir.ir.op import Attrs, InferCtx, Op, attr_dims, is_symbolic
+from relaxir.ir.op import Attrs, InferCtx, Op, is_symbolic
 from relaxir.ir.relations import Subtype, apply_signature, join, subtype
+from relaxir.ir.scope import Scope, attr_symbols, outer
 from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type, describe, free_dims_of_type, map_type
 from relaxir.support.errors import InferError, VerifyError
 from relaxir.support.spans import Span
@@ -52,23 +52,6 @@ class PendingCall:
     span: Span | None
 
 
-@dataclass
-class _Scope:
-    """Bindings being collected: one per function body or branch."""
-
-    blocks: list[BindingBlock] = field(default_factory=list)
-    bindings: list[Binding] = field(default_factory=list)
-    dataflow: bool = False
-    outputs: list[Var] = field(default_factory=list)
-    result: Expr | None = None
-
-    def close_block(self) -> None:
-        """Finish the current block."""
-        if self.bindings:
-            self.blocks.append(BindingBlock(tuple(self.bindings), self.dataflow, tuple(self.outputs)))
-        self.bindings, self.outputs = [], []
-
-
 Emittable = Expr | PendingCall | int | float | bool | np.ndarray | Sequence["Emittable"]
 
 
@@ -84,9 +67,10 @@ class BlockBuilder:
     def __init__(self, module: IRModule | None = None, strict: bool = False) -> None:
         self._functions: dict[str, AnyFunc] = dict(module.functions) if module is not None else {}
         self._signatures: dict[str, FuncType] = {}
-        self._scopes: list[_Scope] = []
+        self._scopes: list[Scope] = []
         self._names: set[str] = set()
         self._dims: dict[str, Dim] = {}
+        self._taken: set[str] = set()  # names of all symbols of the function, those of finished bodies too
         self._facts = Facts()
         self._strict = strict
 
@@ -117,7 +101,7 @@ class BlockBuilder:
         if self._scopes:
             raise VerifyError(f"function `{name}` starts inside another function", code="verify-scope")
         span = Span.caller()
-        self._names, self._dims = {p.name for p in params}, {}
+        self._names, self._dims, self._taken = {p.name for p in params}, {}, set()
         for p in params:
             self._declare(free_dims_of_type(p.type), span)
         if ret is not None and not free_dims_of_type(ret):
@@ -128,7 +112,7 @@ class BlockBuilder:
         self._facts = Facts(self._dims.values(), relations)
         if ret is not None:
             self._signatures[name] = FuncType(tuple(p.type for p in params), ret, pure)
-        scope = _Scope()
+        scope = Scope()
         self._scopes.append(scope)
         try:
             yield
@@ -174,7 +158,7 @@ class BlockBuilder:
         """
         self._names, self._dims = set(names), {d.name: d for d in facts.dims}
         self._facts = facts
-        scope = _Scope()
+        scope = Scope()
         self._scopes.append(scope)
         collected: list[Binding] = []
         try:
@@ -197,7 +181,7 @@ class BlockBuilder:
         if isinstance(value, PendingCall):
             expr, ctx_defined = self._infer(value)
             if rename is not None:
-                expr = replace(expr, type=map_type(expr.type, _outer(rename, ctx_defined)))
+                expr = replace(expr, type=map_type(expr.type, outer(rename, ctx_defined)))
         else:
             expr = value if isinstance(value, CALLS) else self.normalize(value)
         var = Var(self._unique(name), expr.type)
@@ -355,11 +339,11 @@ class BlockBuilder:
         ctx = self._ctx("loop", span)
         types = tuple(ctx.tensor([v.type], 0, f"carried value {n}") for n, v in enumerate(first))
         while True:
-            names = set(self._names)
+            names, symbols = set(self._names), set(self._taken)
             made = self._iteration(body, types, tuple(ctx.defined), ctx)
             if made[2] == types:
                 break
-            types, self._names = made[2], names
+            types, self._names, self._taken = made[2], names, symbols
         params, inner, _ = made
         node = Loop(limit, begin, first, params, tuple(ctx.defined), inner, inner.type, span)
         for problem in loop_problems(node, self._facts.with_dims(*node.dims)):
@@ -372,7 +356,7 @@ class BlockBuilder:
             return trips
         if isinstance(trips, Constant | int):
             return ShapeExpr((max(int(trips.data if isinstance(trips, Constant) else trips), 0),))
-        return ShapeExpr((trips,)) if is_symbolic(trips) else self.normalize(trips)  # type: ignore[arg-type]  # a dimension
+        return ShapeExpr((trips,)) if is_symbolic(trips) else self.normalize(trips)
 
     def _iteration(
         self,
@@ -435,7 +419,7 @@ class BlockBuilder:
         return var
 
     def _branch(self, fn: Callable[[], Emittable]) -> Body:
-        scope = _Scope()
+        scope = Scope()
         self._scopes.append(scope)
         facts, dims = self._facts, dict(self._dims)
         try:
@@ -449,7 +433,7 @@ class BlockBuilder:
     def _infer(self, call: PendingCall) -> tuple[OpCall, tuple[Dim, ...]]:
         args = tuple(self._operand(a, call) for a in call.args)
         ctx = self._ctx(call.op.name, call.span)
-        attrs_new = tuple(d for d in _attr_symbols(call.attrs) if d.name not in self._dims)
+        attrs_new = tuple(d for d in attr_symbols(call.attrs) if d.name not in self._dims)
         if attrs_new:
             names = ", ".join(f"`{d.name}`" for d in attrs_new)
             ctx.fail(f"symbol {names} is not defined in this function", help="declare it by a parameter or match_cast")
@@ -467,11 +451,12 @@ class BlockBuilder:
         return self.normalize(value)  # type: ignore[arg-type]  # anything else is turned into a constant or refused
 
     def _ctx(self, op: str, span: Span | None) -> InferCtx:
-        return InferCtx(op, self._facts, tuple(self._dims), span, self._strict)
+        return InferCtx(op, self._facts, (*self._dims, *self._taken), span, self._strict)
 
     def _adopt(self, ctx: InferCtx) -> None:
         for d in ctx.defined:
             self._dims[d.name] = d
+            self._taken.add(d.name)
         if ctx.defined:
             self._facts = self._facts.with_dims(*ctx.defined)
         if ctx.checks:  # what is checked at run time may be relied on afterwards
@@ -486,6 +471,7 @@ class BlockBuilder:
 
     def _declare(self, dims: Sequence[Dim], span: Span | None) -> None:
         for d in dims:
+            self._taken.add(d.name)
             known = self._dims.setdefault(d.name, d)
             if known != d:
                 raise InferError(f"two different symbols named `{d.name}` in one function", span=span)
@@ -497,16 +483,7 @@ class BlockBuilder:
         self._names.add(name)
         return name
 
-    def _scope(self) -> _Scope:
+    def _scope(self) -> Scope:
         if not self._scopes:
             raise VerifyError("nothing can be emitted outside a function", code="verify-scope")
         return self._scopes[-1]
-
-
-def _outer(rename: Callable[[DimLike], DimLike], defined: Sequence[Dim]) -> Callable[[DimLike], DimLike]:
-    """The renaming, for dimensions that do not depend on symbols which the call itself defines."""
-    return lambda d: d if any(s in defined for s in free_dims(d)) else rename(d)
-
-
-def _attr_symbols(attrs: Attrs) -> tuple[Dim, ...]:
-    return tuple(s for d in attr_dims(attrs) for s in free_dims(d))

@@ -8,7 +8,7 @@ from relaxir.ir.expr import Constant, Expr, Loop, ShapeExpr, TupleExpr
 from relaxir.ir.op import InferCtx
 from relaxir.ir.relations import Subtype, subtype
 from relaxir.ir.types import ShapeType, TensorType, TupleType, Type, describe, substitute_type
-from relaxir.sym import Dim, DimLike, Facts, Proof, free_dims, fresh, max_
+from relaxir.sym import Dim, DimLike, Facts, Proof, free_dims, max_
 
 SCALAR = TensorType((), "bool")
 COUNTER = TensorType((), "int64")
@@ -75,15 +75,13 @@ def widen(params: Sequence[TensorType], results: Sequence[Type], facts: Facts, c
                 code="type-kind",
                 help="the rank and dtype of a carried value never change",
             )
-        taken = [d.name for d in facts.dims]
         shape: list[DimLike] = []
         for a, b in zip(have.shape, got.shape, strict=True):
             bare = isinstance(a, Dim) and a in ctx.defined
             if bare or facts.prove_equal(a, b) is Proof.PROVED:
                 shape.append(a)
             else:
-                shape.append(fresh("c", [*taken, *(d.name for d in ctx.defined)]))
-                ctx.defined.append(shape[-1])  # type: ignore[arg-type]  # a symbol, as made above
+                shape.append(ctx.fresh("c"))
         found.append(TensorType(tuple(shape), have.dtype))
     return tuple(found)
 

@@ -118,7 +118,7 @@ class Binary(Op[A]):
     @staticmethod
     def operands(a: Buffer, b: Buffer, y: Buffer, index: tuple[Expr, ...]) -> tuple[Expr, Expr]:
         """Both elements for one point of the result."""
-        return tuple(load_wide(x, broadcast_read(x, index, y.shape)) for x in (a, b))  # type: ignore[return-value]  # two
+        return tuple(load_wide(x, broadcast_read(x, index, y.shape)) for x in (a, b))  # type: ignore[return-value]  # as many as there are operands
 
     def lower(self, args: tuple[TensorType, ...], attrs: A, out: tuple[TensorType, ...]) -> PrimFunc:
         """One stage over the result."""
@@ -138,8 +138,8 @@ def binary_examples(*dtypes: str, result: str = "", **kw: float) -> tuple[Exampl
     first, *_ = dtypes
     r = result or first
     return (
-        Example((f"{first}[n, m]", f"{first}[n, m]"), f"{r}[n, m]", **kw),  # type: ignore[arg-type]  # low and high
-        Example((f"{first}[n, 1, 4]", f"{first}[m, 1]"), f"{r}[n, m, 4]", **kw),  # type: ignore[arg-type]
-        Example((f"{first}[n]", f"{first}[m]"), f"{r}[broadcast(n, m)]", **kw),  # type: ignore[arg-type]
-        *(Example((f"{d}[n, 3]", f"{d}[]"), f"{result or d}[n, 3]", **kw) for d in dtypes),  # type: ignore[arg-type]
+        Example((f"{first}[n, m]", f"{first}[n, m]"), f"{r}[n, m]", **kw),  # type: ignore[arg-type]  # these are low and high
+        Example((f"{first}[n, 1, 4]", f"{first}[m, 1]"), f"{r}[n, m, 4]", **kw),  # type: ignore[arg-type]  # these are low and high
+        Example((f"{first}[n]", f"{first}[m]"), f"{r}[broadcast(n, m)]", **kw),  # type: ignore[arg-type]  # these are low and high
+        *(Example((f"{d}[n, 3]", f"{d}[]"), f"{result or d}[n, 3]", **kw) for d in dtypes),  # type: ignore[arg-type]  # these are low and high
     )

@@ -10,6 +10,7 @@ leaves sums of one operand, which are constants where that operand is a weight.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -23,6 +24,7 @@ from relaxir.ops.binary import Multiply, Subtract
 from relaxir.ops.common import check_dtype, tensors_of
 from relaxir.ops.comparison import BitwiseXor
 from relaxir.ops.conv import Conv, ConvAttrs, check_groups, finish, guarded
+from relaxir.ops.dynamic import tensor_type
 from relaxir.ops.kernels import emit_op, input_of, output_of
 from relaxir.ops.matmul import broadcast_batch, product_shape
 from relaxir.ops.movement import ExpandDims
@@ -36,7 +38,8 @@ from relaxir.tir import Buffer, Combine, Expr, PrimFunc, ProgramBuilder, bcast, 
 BYTES: Final = ("uint8", "int8")
 ZERO_A: Final = Param("a_zero_point", "one, per row (m,), or (..., m, 1)", BYTES, optional=True)
 ZERO_B: Final = Param("b_zero_point", "one, per column (n,), or (..., 1, n)", BYTES, optional=True)
-WHOLE: Final = {"low": -128.0, "high": 255.0}
+WHOLE: Final = partial(Example, low=-128.0, high=255.0)
+"""An example over all values of both types."""
 
 
 class MatMulInteger(Op[Attrs]):
@@ -51,15 +54,15 @@ class MatMulInteger(Op[Attrs]):
     params = (Param("a", "(..., m, k) or (k,)", BYTES), Param("b", "(..., k, n) or (k,)", BYTES), ZERO_A, ZERO_B)
     kind = OpKind.OUT_FUSABLE
     examples = (
-        Example(("u8[n, 8]", "i8[8, m]"), "i32[n, m]", **WHOLE),  # type: ignore[arg-type]  # low and high
-        Example(("u8[n, k]", "i8[k, m]"), "i32[n, m]", **WHOLE),  # type: ignore[arg-type]
-        Example(("u8[b, n, 70]", "i8[70, 40]", "u8[]"), "i32[b, n, 40]", **WHOLE),  # type: ignore[arg-type]
-        Example(("i8[n, k]", "u8[k, m]", "i8[]", "u8[]"), "i32[n, m]", **WHOLE),  # type: ignore[arg-type]
-        Example(("u8[n, 5]", "u8[5, 3]", "u8[1]", "u8[3]"), "i32[n, 3]", **WHOLE),  # type: ignore[arg-type]
-        Example(("i8[4, k]", "i8[k, m]", "i8[4]", "i8[m]"), "i32[4, m]", **WHOLE),  # type: ignore[arg-type]
-        Example(("u8[b, 2, 3]", "i8[b, 3, n]", "u8[b, 2, 1]", "i8[b, 1, n]"), "i32[b, 2, n]", **WHOLE),  # type: ignore[arg-type]
-        Example(("u8[n]", "i8[n, m]", "u8[]"), "i32[m]", **WHOLE),  # type: ignore[arg-type]
-        Example(("i8[b, n, m]", "i8[m]"), "i32[b, n]", **WHOLE),  # type: ignore[arg-type]
+        WHOLE(("u8[n, 8]", "i8[8, m]"), "i32[n, m]"),
+        WHOLE(("u8[n, k]", "i8[k, m]"), "i32[n, m]"),
+        WHOLE(("u8[b, n, 70]", "i8[70, 40]", "u8[]"), "i32[b, n, 40]"),
+        WHOLE(("i8[n, k]", "u8[k, m]", "i8[]", "u8[]"), "i32[n, m]"),
+        WHOLE(("u8[n, 5]", "u8[5, 3]", "u8[1]", "u8[3]"), "i32[n, 3]"),
+        WHOLE(("i8[4, k]", "i8[k, m]", "i8[4]", "i8[m]"), "i32[4, m]"),
+        WHOLE(("u8[b, 2, 3]", "i8[b, 3, n]", "u8[b, 2, 1]", "i8[b, 1, n]"), "i32[b, 2, n]"),
+        WHOLE(("u8[n]", "i8[n, m]", "u8[]"), "i32[m]"),
+        WHOLE(("i8[b, n, m]", "i8[m]"), "i32[b, n]"),
     )
     bad_examples = (
         BadExample(("u8[n, 4]", "i8[5, m]"), "shape-mismatch", "axis 1 of a and axis 0 of b"),
@@ -83,23 +86,22 @@ class MatMulInteger(Op[Attrs]):
     def decompose(self, args: tuple[GraphExpr, ...], attrs: Attrs, bb: BlockBuilder) -> GraphExpr | None:
         """Bring the operands to uint8 and int8, and the zero points out of the product."""
         a, b, *zeros = args
-        types = [x.type for x in (a, b)]
-        assert all(isinstance(t, TensorType) for t in types)
-        if any(t.rank < 2 for t in types):  # type: ignore[union-attr]  # tensors
+        types = tensor_type(a), tensor_type(b)
+        if min(t.rank for t in types) < 2:
             return None
         za = _widened(bb, zeros[0]) if zeros else None
         zb = _widened(bb, zeros[1]) if len(zeros) > 1 else None
-        if not zeros and types[0].dtype == "uint8" and types[1].dtype == "int8":  # type: ignore[union-attr]
+        if not zeros and types[0].dtype == "uint8" and types[1].dtype == "int8":
             return None
-        if types[0].dtype == "int8":  # type: ignore[union-attr]
+        if types[0].dtype == "int8":
             a, za = _flipped(bb, a, "uint8"), _moved(bb, za, 128)
-        if types[1].dtype == "uint8":  # type: ignore[union-attr]
+        if types[1].dtype == "uint8":
             b, zb = _flipped(bb, b, "int8"), _moved(bb, zb, -128)
-        total = emit_op(bb, MatMulInteger(), a, b)
+        total: GraphExpr = emit_op(bb, MatMulInteger(), a, b)
         if za is not None:
             wide = emit_op(bb, AsType(), b, attrs=AsTypeAttrs("int32"))
             centred = wide if zb is None else emit_op(bb, Subtract(), wide, zb)
-            if isinstance(za.type, TensorType) and za.type.rank == 1 and za.type.shape != (1,):
+            if tensor_type(za).rank == 1 and tensor_type(za).shape != (1,):
                 za = emit_op(bb, ExpandDims(), za, attrs=ExpandDims.Attrs((1,)))
             total = _less(bb, total, za, emit_op(bb, Sum(), centred, attrs=ReduceAttrs((-2,), True)))
         if zb is not None:
@@ -179,8 +181,8 @@ def _widened(bb: BlockBuilder, zero: GraphExpr) -> GraphExpr | None:
 def _moved(bb: BlockBuilder, zero: GraphExpr | None, by: int) -> GraphExpr:
     """A zero point less or more 128."""
     if zero is None:
-        return bb.normalize(np.int32(by))
-    return emit_op(bb, Subtract(), zero, bb.normalize(np.int32(-by)))
+        return bb.normalize(np.array(by, np.int32))
+    return emit_op(bb, Subtract(), zero, bb.normalize(np.array(-by, np.int32)))
 
 
 def _flipped(bb: BlockBuilder, x: GraphExpr, dtype: str) -> GraphExpr:
@@ -210,10 +212,15 @@ class ConvInteger(Op[ConvAttrs]):
     )
     kind = OpKind.OUT_FUSABLE
     examples = (
-        Example(("u8[n, 3, 6]", "i8[4, 3, 3]"), "i32[n, 4, 4]", **WHOLE),  # type: ignore[arg-type]
-        Example(("u8[1, 2, h, 5]", "u8[2, 2, 3, 3]", "u8[]", "u8[2]"), "i32[1, 2, h, 5]", ConvAttrs(padding=(1,)), min_size=1, **WHOLE),  # type: ignore[arg-type]
-        Example(("i8[2, 4, h]", "i8[4, 1, 2]", "i8[1]", "i8[]"), "i32[2, 4, h - 1]", ConvAttrs(groups=4), min_size=2, **WHOLE),  # type: ignore[arg-type]
-        Example(("u8[1, 4, 7]", "i8[6, 2, 3]", "u8[]"), "i32[1, 6, 4]", ConvAttrs((2,), (1,), groups=2), **WHOLE),  # type: ignore[arg-type]
+        WHOLE(("u8[n, 3, 6]", "i8[4, 3, 3]"), "i32[n, 4, 4]"),
+        WHOLE(
+            ("u8[1, 2, h, 5]", "u8[2, 2, 3, 3]", "u8[]", "u8[2]"),
+            "i32[1, 2, h, 5]",
+            ConvAttrs(padding=(1,)),
+            min_size=1,
+        ),
+        WHOLE(("i8[2, 4, h]", "i8[4, 1, 2]", "i8[1]", "i8[]"), "i32[2, 4, h - 1]", ConvAttrs(groups=4), min_size=2),
+        WHOLE(("u8[1, 4, 7]", "i8[6, 2, 3]", "u8[]"), "i32[1, 6, 4]", ConvAttrs((2,), (1,), groups=2)),
     )
     bad_examples = (
         BadExample(("u8[1, 3, 8]", "i8[4, 2, 3]"), "shape-mismatch", "channels of x", ConvAttrs()),

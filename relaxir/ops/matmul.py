@@ -26,8 +26,9 @@ from relaxir.tir import Buffer, Combine, Expr, PrimFunc, ProgramBuilder, cast
 class MatMul(Op[Attrs]):
     """Matrix product with NumPy's batching: ``out[..., i, j] = sum over k of a[..., i, k] * b[..., k, j]``.
 
-    Leading axes broadcast. A rank-1 operand is a row on the left and a column on the right, and its axis is dropped from
-    the result. 16-bit floats accumulate in float32; integers wrap. An empty ``k`` gives 0. TVM: relax.matmul, ONNX: MatMul.
+    Leading axes broadcast. A rank-1 operand is a row on the left and a column on the right, and its axis is dropped
+    from the result. 16-bit floats accumulate in float32; integers wrap. An empty ``k`` gives 0. TVM: relax.matmul,
+    ONNX: MatMul.
     """
 
     name = "matmul"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from functools import partial
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -57,9 +58,6 @@ class QuantizeAttrs(ScaleAttrs):
     """Type of the result; empty: the zero point's, or uint8 if there is none."""
 
 
-A = TypeVar("A", bound=ScaleAttrs)
-
-
 def check_scale(ctx: InferCtx, x: TensorType, scale: TensorType, name: str, attrs: ScaleAttrs) -> None:
     """Raise unless a scale (or zero point) fits x: one element, one per position of an axis, or one per block."""
     if scale.rank == 0 or (scale.shape == (1,) and not attrs.block_size):
@@ -109,17 +107,25 @@ def spread(scale: Array, shape: Sequence[int], attrs: ScaleAttrs) -> Array:
     return scale.reshape(tuple(-1 if n == axis else 1 for n in range(len(shape))))
 
 
-def saturate(x: Expr, dtype: str) -> Expr:
-    """A float rounded to the nearest value of an integer type, ties to even; NaN gives 0."""
-    limits = np.iinfo(info(dtype).numpy)
-    inside = minimum(maximum(x, float(limits.min)), float(limits.max))
-    return cast(cast(inside, "int32"), dtype)
+def saturate(x: Expr, dtype: str, zero: Expr | None = None) -> Expr:
+    """A whole float plus a zero point as a narrower integer; NaN counts as 0.
+
+    The limits are applied to int32, before the zero point: one instruction a side, and no float that is too large.
+    """
+    limits = np.iinfo(info(dtype).numpy.name)
+    low, high = const(limits.min, "int32"), const(limits.max, "int32")
+    if zero is None:
+        return cast(minimum(maximum(cast(x, "int32"), low), high), dtype)
+    shift = cast(zero, "int32")
+    return cast(minimum(maximum(cast(x, "int32"), low - shift), high - shift) + shift, dtype)
 
 
-def saturated(x: Array, dtype: str) -> Array:
-    """Array counterpart of `saturate`; ``x`` is whole already."""
+def saturated(x: Array, dtype: str, zero: Array | None = None) -> Array:
+    """Array counterpart of `saturate`."""
     limits = np.iinfo(dtype)
-    return np.asarray(np.nan_to_num(np.clip(x, limits.min, limits.max), nan=0.0)).astype(dtype)
+    shift = np.int64(0) if zero is None else zero.astype(np.int64)
+    whole = np.nan_to_num(np.clip(x.astype(np.float64), -(2.0**31), 2.0**31), nan=0.0).astype(np.int64)
+    return np.asarray(np.clip(whole + shift, limits.min, limits.max)).astype(dtype)
 
 
 class Quantizing(Op[QuantizeAttrs]):
@@ -127,7 +133,7 @@ class Quantizing(Op[QuantizeAttrs]):
 
     Attrs = QuantizeAttrs
     kind = OpKind.BROADCAST
-    sources: tuple[str, ...] = ()
+    sources: ClassVar[tuple[str, ...]] = ()
 
     def infer(self, args: tuple[Type, ...], attrs: QuantizeAttrs, ctx: InferCtx) -> Type:
         """Shape of x."""
@@ -164,9 +170,7 @@ class Quantizing(Op[QuantizeAttrs]):
         def value(*i: Expr) -> Expr:
             wide = cast(load_wide(x, i), "float32")
             whole = call(Intrinsic.ROUND, self.scaled(wide, load_wide(scale, scale_at(scale, i, attrs))))
-            if zero is not None:
-                whole = whole + cast(zero.at(scale_at(zero, i, attrs)), "float32")
-            return saturate(whole, y.dtype)
+            return saturate(whole, y.dtype, None if zero is None else zero.at(scale_at(zero, i, attrs)))
 
         f.compute(y, value)
         return f.build()
@@ -175,31 +179,28 @@ class Quantizing(Op[QuantizeAttrs]):
         """np.rint, then the zero point, then saturation."""
         x = widen(args[0]).astype(np.float32)
         whole = np.rint(self.scaled_array(x, spread(widen(args[1]), x.shape, attrs)))
-        dtype = attrs.dtype or "uint8"
-        if len(args) > 2:
-            dtype = args[2].dtype.name
-            whole = whole + spread(args[2], x.shape, attrs).astype(np.float32)
-        return saturated(whole, dtype)
+        if len(args) < 3:
+            return saturated(whole, attrs.dtype or "uint8")
+        return saturated(whole, args[2].dtype.name, spread(args[2], x.shape, attrs))
 
 
 def quantising_examples(source: str) -> tuple[Example, ...]:
     """Examples of every way to share a scale."""
     half = 0.5 if source == "f32" else 0.25
-    at = {"low": -90.0, "high": 90.0}
+    wide = partial(Example, low=-90.0, high=90.0)
     first = (SPREAD[0], half) if source == "f32" else ((1, 3, 5, 7, -1, -3, 4000, -4000), half)
     return (
         Example((f"{source}[8]", "f32[]", "i8[]"), "i8[8]", values=(*first, 0)),
         Example((f"{source}[8]", "f32[]", "u8[]"), "u8[8]", values=(*first, 128)),
         Example((f"{source}[8]", "f32[1]"), "u8[8]", values=(first[0], (half,))),
-        Example((f"{source}[n, 3, m]", "f32[3]", "i8[3]"), "i8[n, 3, m]", values=(None, (0.5, 1.5, 7.0), (1, -5, 0)), **at),  # type: ignore[arg-type]
-        Example((f"{source}[2, n]", "f32[2]", "u16[]"), "u16[2, n]", QuantizeAttrs(0), values=(None, (0.5, 0.25), 300), **at),  # type: ignore[arg-type]
-        Example((f"{source}[n, 3]", "f32[]"), "i16[n, 3]", QuantizeAttrs(dtype="int16"), values=(None, 0.01), **at),  # type: ignore[arg-type]
-        Example(
+        wide((f"{source}[n, 3, m]", "f32[3]", "i8[3]"), "i8[n, 3, m]", values=(None, (0.5, 1.5, 7.0), (1, -5, 0))),
+        wide((f"{source}[2, n]", "f32[2]", "u16[]"), "u16[2, n]", QuantizeAttrs(0), values=(None, (0.5, 0.25), 300)),
+        wide((f"{source}[n, 3]", "f32[]"), "i16[n, 3]", QuantizeAttrs(dtype="int16"), values=(None, 0.01)),
+        wide(
             (f"{source}[2, 5]", "f32[2, 3]", "i8[2, 3]"),
             "i8[2, 5]",
             QuantizeAttrs(1, 2),
             values=(None, ((0.5, 1.0, 2.0), (4.0, 1.0, 0.25)), ((0, 1, 2), (3, -4, -5))),
-            **at,  # type: ignore[arg-type]
         ),
     )
 
@@ -208,7 +209,7 @@ class QuantizeLinear(Quantizing):
     """``saturate(round(x / scale) + zero_point)``, ties to even, in float32.
 
     The zero point (default 0) has the scale's shape and the result's type. One scale for all, one per position of an
-    axis, or one per block of neighbours. NaN gives 0. TVM: relax.quantize, ONNX: QuantizeLinear.
+    axis, or one per block of neighbours. NaN counts as 0. TVM: relax.quantize, ONNX: QuantizeLinear.
     """
 
     name = "quantize_linear"
@@ -286,7 +287,9 @@ class DequantizeLinear(Op[ScaleAttrs]):
     )
     examples = (
         Example(("u8[n, 3]", "f32[]", "u8[]"), "f32[n, 3]", values=(None, 0.25, 128), low=0, high=255),
-        Example(("i8[n, 3, m]", "f32[3]", "i8[3]"), "f32[n, 3, m]", values=(None, None, (1, -128, 127)), low=-128, high=127),
+        Example(
+            ("i8[n, 3, m]", "f32[3]", "i8[3]"), "f32[n, 3, m]", values=(None, None, (1, -128, 127)), low=-128, high=127
+        ),
         Example(("i8[2, n]", "f16[2]"), "f16[2, n]", ScaleAttrs(0), low=-8, high=8),
         Example(("u16[n]", "bf16[1]", "u16[1]"), "bf16[n]", values=(None, None, (300,)), low=290, high=310),
         Example(("i32[n]", "f32[]"), "f32[n]", low=-9999, high=9999),
@@ -376,7 +379,7 @@ class DynamicQuantizeLinear(Op[BaseAttrs]):
         f.compute(zero, lambda: saturate(call(Intrinsic.ROUND, (0.0 - low[()]) / scale[()]), "uint8"))
 
         def value(*i: Expr) -> Expr:
-            return saturate(call(Intrinsic.ROUND, x.at(i) / scale[()]) + cast(zero[()], "float32"), "uint8")
+            return saturate(call(Intrinsic.ROUND, x.at(i) / scale[()]), "uint8", zero[()])
 
         f.compute(y, value)
         return f.build()
@@ -387,7 +390,7 @@ class DynamicQuantizeLinear(Op[BaseAttrs]):
         low, high = (fn(x, initial=np.float32(0)) for fn in (np.min, np.max))
         scale = np.float32(1.0 if high == low else high - low) / np.float32(255)
         zero = saturated(np.rint((np.float32(0) - low) / scale), "uint8")
-        return saturated(np.rint(x / scale) + zero.astype(np.float32), "uint8"), np.asarray(scale), zero
+        return saturated(np.rint(x / scale), "uint8", zero), np.asarray(scale), zero
 
 
 QUANTIZE: Final = (QuantizeLinear(), Requantize(), DequantizeLinear(), DynamicQuantizeLinear())

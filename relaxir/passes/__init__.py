@@ -13,6 +13,7 @@ from relaxir.passes.dead_code import DeadCode
 from relaxir.passes.decompose import Decompose
 from relaxir.passes.dispatch_library import DispatchLibrary
 from relaxir.passes.fold_constant import FoldConstant
+from relaxir.passes.fold_quantize import FoldQuantize
 from relaxir.passes.fuse_ops import FuseOps
 from relaxir.passes.fuse_tir import FuseTIR
 from relaxir.passes.hoist_reshape import HoistReshape
@@ -29,6 +30,7 @@ from relaxir.passes.simplify_dims import SimplifyDims
 PASSES: Final[tuple[type[Pass], ...]] = (
     Canonicalize,
     FoldConstant,
+    FoldQuantize,
     Decompose,
     CommonSubexpressions,
     DeadCode,
@@ -59,6 +61,7 @@ __all__ = (
     "Decompose",
     "DispatchLibrary",
     "FoldConstant",
+    "FoldQuantize",
     "FuseOps",
     "FuseTIR",
     "HoistReshape",

@@ -10,10 +10,13 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from relaxir.passes.liveness import Lifetime
 from relaxir.support.dtypes import info
-from relaxir.sym import Dim, DimLike, Facts, Proof, add, ceildiv, evaluate, free_dims, max_, mul, product, to_text
+from relaxir.sym import Dim, DimLike, Facts, Proof, add, ceildiv, fold, free_dims, max_, mul, product, to_text
 
 ALIGNMENT = 64  # bytes: one cache line, and the widest vector
 
@@ -61,24 +64,57 @@ def sample_sizes(dims: Sequence[Dim], count: int = 32) -> tuple[dict[str, int], 
     return tuple({d.name: draw(d) for d in dims} for _ in range(count))
 
 
+class Samples:
+    """Values of sizes at many assignments of the symbols at once, each size evaluated once."""
+
+    def __init__(self, worlds: Sequence[Mapping[str, int]]) -> None:
+        self.count = len(worlds)
+        self.columns = {n: np.array([w[n] for w in worlds], np.int64) for n in (worlds[0] if worlds else ())}
+        self._known: dict[DimLike, tuple[int, ...]] = {}
+
+    def __call__(self, size: DimLike) -> tuple[int, ...]:
+        """Values of a size; operands that do not broadcast somewhere count as the larger one there."""
+        found = self._known.get(size)
+        if found is None:
+            values = fold(size, np.int64, lambda d: self.columns[d.name], _node)
+            found = self._known[size] = tuple(np.broadcast_to(values, (self.count,)).tolist())
+        return found
+
+
+def _node(label: str, args: Sequence[Any]) -> Any:
+    total = args[0]
+    for arg in args[1:]:
+        if label == "add":
+            total = total + arg
+        elif label == "mul":
+            total = total * arg
+        elif label in ("floordiv", "ceildiv", "mod"):
+            quotient, rest = np.divmod(total, np.maximum(arg, 1))
+            total = rest if label == "mod" else quotient + (rest > 0) * (label == "ceildiv")
+        else:
+            total = np.minimum(total, arg) if label == "min" else np.maximum(total, arg)
+    return total
+
+
 def place(lives: Sequence[Lifetime], sizes: Sequence[DimLike], facts: Facts) -> Placement:
     """Offsets of all tensors and the size of the frame."""
     if not lives:
         return Placement((), 0)
     dims = tuple(sorted({s for size in sizes for s in free_dims(size)}, key=lambda d: d.name))
     worlds = representative_sizes(dims)
+    samples = Samples(worlds)
+    columns = [samples(s) for s in sizes]
+    by_world = [[c[w] for c in columns] for w in range(len(worlds))]
+    bounds = [_live_bound(lives, at) for at in by_world]
     best: tuple[float, list[list[int]]] | None = None
-    for world in worlds:
-        at = [evaluate(s, world) for s in sizes]
+    for at in by_world:
         for order in _orders(lives, at):
             below = _below(lives, at, _best_fit(lives, at, order))
-            score = sum(
-                _peak(lives, [evaluate(s, w) for s in sizes], below) / _live_bound(lives, sizes, w) for w in worlds
-            )
+            score = sum(_peak(lives, a, below) / b for a, b in zip(by_world, bounds, strict=True))
             if best is None or score < best[0] - 1e-9:
                 best = (score, below)
     assert best is not None
-    return _symbolic(sizes, best[1], (*worlds, *sample_sizes(dims)), facts)
+    return _symbolic(sizes, best[1], Samples((*worlds, *sample_sizes(dims))), facts)
 
 
 def _orders(lives: Sequence[Lifetime], at: Sequence[int]) -> tuple[list[int], ...]:
@@ -144,21 +180,18 @@ def _peak(lives: Sequence[Lifetime], at: Sequence[int], below: Sequence[Sequence
     return max(ends)
 
 
-def _live_bound(lives: Sequence[Lifetime], sizes: Sequence[DimLike], world: Mapping[str, int]) -> int:
-    at = [evaluate(s, world) for s in sizes]
+def _live_bound(lives: Sequence[Lifetime], at: Sequence[int]) -> int:
     return max(1, *(sum(at[j] for j, o in enumerate(lives) if o.first <= life.first <= o.last) for life in lives))
 
 
-def _symbolic(
-    sizes: Sequence[DimLike], below: Sequence[Sequence[int]], worlds: Sequence[Mapping[str, int]], facts: Facts
-) -> Placement:
+def _symbolic(sizes: Sequence[DimLike], below: Sequence[Sequence[int]], samples: Samples, facts: Facts) -> Placement:
     starts: list[tuple[DimLike, ...]] = [()] * len(sizes)
     ends: list[tuple[DimLike, ...]] = [()] * len(sizes)
     for i in _topological(below):
         found = dict.fromkeys(e for j in below[i] for e in ends[j])
-        starts[i] = prune(tuple(found), worlds, facts)
+        starts[i] = prune(tuple(found), samples, facts)
         ends[i] = tuple(dict.fromkeys(facts.simplify(add(s, sizes[i])) for s in starts[i])) or (sizes[i],)
-    total = prune(tuple(dict.fromkeys(e for es in ends for e in es)), worlds, facts)
+    total = prune(tuple(dict.fromkeys(e for es in ends for e in es)), samples, facts)
     return Placement(tuple(_maximum(s) for s in starts), _maximum(total))
 
 
@@ -166,14 +199,13 @@ def _maximum(candidates: Sequence[DimLike]) -> DimLike:
     return max_(*candidates) if len(candidates) > 1 else (candidates[0] if candidates else 0)
 
 
-def prune(candidates: Sequence[DimLike], worlds: Sequence[Mapping[str, int]], facts: Facts) -> tuple[DimLike, ...]:
+def prune(candidates: Sequence[DimLike], samples: Samples, facts: Facts) -> tuple[DimLike, ...]:
     """Drop candidates that another one provably reaches at every size; values at sample sizes spare most proofs."""
-    values = {c: tuple(evaluate(c, w) for w in worlds) for c in candidates}
+    values = {c: samples(c) for c in candidates}
     kept: list[DimLike] = []
     for c in sorted(candidates, key=lambda c: (tuple(-v for v in values[c]), to_text(c))):
         dominated = any(
-            all(a >= b for a, b in zip(values[k], values[c], strict=True)) and facts.prove_le(c, k) is Proof.PROVED
-            for k in kept
+            all(a >= b for a, b in zip(values[k], values[c], strict=True)) and facts.surely_le(c, k) for k in kept
         )
         if not dominated:
             kept.append(c)

@@ -133,7 +133,7 @@ class LoopLowering:
         inside = list(self.iteration(go, scans))
         low.buffers, low.bound = outside, bound
         conditions = ([] if go is None else [go[()]]) + ([] if limit is None else [self.number[()] < limit])
-        cond = const(True, "bool")
+        cond: TExpr = const(True, "bool")
         for c in conditions:
             cond = c if c is conditions[0] else binary(BinOp.AND, cond, c)
         yield from self.before

@@ -11,15 +11,15 @@ After:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.passes.layout_frame import byte_size, place
 from relaxir.passes.liveness import liveness
-from relaxir.sym import Dim, Facts, free_dims
+from relaxir.sym import Dim, DimLike, Facts, dim, free_dims, max_, substitute, to_text
 from relaxir.tir import (
     AllocFrame,
     Assert,
@@ -33,6 +33,7 @@ from relaxir.tir import (
     Seq,
     Stmt,
     While,
+    as_expr,
 )
 from relaxir.tir.visit import walk
 
@@ -53,6 +54,9 @@ class _Planner:
         self.frames: list[_Frame] = []
         self.opened: dict[int, list[_Frame]] = {}  # id of the statement before which frames open
         self.home: dict[Buffer, _Frame] = {}
+        self.positive: dict[DimLike, Dim] = {}
+        self.opens: dict[int, OpenFrame] = {}
+        self.places: dict[Buffer, AllocFrame] = {}
 
     def assign(
         self, stmts: Sequence[Stmt], bound: frozenset[Dim], visible: tuple[tuple[frozenset[Dim], _Frame], ...]
@@ -108,33 +112,86 @@ class _Planner:
         if not self.frames:
             return self.func
         lives = liveness(self.func).lifetimes
-        dims = {d for b in self.home for e in b.shape for d in free_dims(e)}
-        facts = Facts(sorted(dims, key=lambda d: d.name))
-        opens: dict[int, OpenFrame] = {}
-        places: dict[Buffer, AllocFrame] = {}
+        extents = tuple(dict.fromkeys(e for b in self.home for e in b.shape))
+        self.positive = positive_extents(extents, {s.dim.name for s in walk(body) if isinstance(s, BindDim)})
+        facts = Facts(self.positive.values())
         for frame in self.frames:
             members = [lives[b] for b in frame.members]
-            sizes = [byte_size(b.shape, b.dtype, facts) for b in frame.members]
+            shapes = [tuple(self.extent(d) for d in b.shape) for b in frame.members]
+            sizes = [byte_size(s, b.dtype, facts) for s, b in zip(shapes, frame.members, strict=True)]
             placement = place(members, sizes, facts)
-            opens[frame.number] = OpenFrame(frame.number, placement.size)
+            self.opens[frame.number] = OpenFrame(frame.number, placement.size)
             for b, offset in zip(frame.members, placement.offsets, strict=True):
-                places[b] = AllocFrame(b, frame.number, offset)
-        return replace(self.func, body=self.rewrite(body, opens, places))
+                self.places[b] = AllocFrame(b, frame.number, offset)
+        return replace(self.func, body=self.rewrite(body, set()))
 
-    def rewrite(self, stmt: Stmt, opens: dict[int, OpenFrame], places: dict[Buffer, AllocFrame]) -> Stmt:
-        """Open frames and place temporaries."""
+    def rewrite(self, stmt: Stmt, bound: set[Dim]) -> Stmt:
+        """Open frames and place temporaries; ``bound`` are the positive symbols defined on the way here."""
         if isinstance(stmt, Seq):
             out: list[Stmt] = []
             for s in stmt.stmts:
-                out.extend(opens[f.number] for f in self.opened.get(id(s), ()))
-                out.append(self.rewrite(s, opens, places))
+                for f in self.opened.get(id(s), ()):
+                    out.extend(self.open(f, bound))
+                out.append(self.rewrite(s, bound))
             return Seq(tuple(out))
         if isinstance(stmt, If):
-            other = None if stmt.other is None else self.rewrite(stmt.other, opens, places)
-            return If(stmt.cond, self.rewrite(stmt.then, opens, places), other)
+            other = None if stmt.other is None else self.rewrite(stmt.other, set(bound))
+            return If(stmt.cond, self.rewrite(stmt.then, set(bound)), other)
         if isinstance(stmt, While | For):
-            return replace(stmt, body=self.rewrite(stmt.body, opens, places))
-        return places[stmt.buffer] if isinstance(stmt, AllocFrame) else stmt
+            return replace(stmt, body=self.rewrite(stmt.body, set(bound)))
+        return self.places[stmt.buffer] if isinstance(stmt, AllocFrame) else stmt
+
+    def extent(self, e: DimLike) -> DimLike:
+        """An extent as sizes are computed with: in positive symbols."""
+        if e in self.positive:
+            return self.positive[e]
+        return substitute(e, {d: self.positive[d] for d in free_dims(e)})
+
+    def open(self, frame: _Frame, bound: set[Dim]) -> Iterator[Stmt]:
+        """Define what a frame's formulas use, then open it."""
+        opening = self.opens[frame.number]
+        used = {*free_dims(opening.size), *(s for b in frame.members for s in free_dims(self.places[b].offset or 0))}
+        for e, positive in self.positive.items():
+            if positive in used and positive is not e and positive not in bound:
+                bound.add(positive)
+                yield BindDim(positive, as_expr(max_(e, positive.min)))
+        yield opening
+
+
+def positive_extents(extents: Sequence[DimLike], taken: set[str]) -> dict[DimLike, Dim]:
+    """For each symbol, and each extent that is more than a polynomial of symbols, a symbol that is at least 1.
+
+    Sizes of 0 then count as 1, and quotients are opaque: that makes far more orders provable, at no cost in memory where
+    no size is 0.
+    """
+    opaque = [e for e in extents if not isinstance(e, int | Dim) and any(w in to_text(e) for w in ROUNDING)]
+    plain = {d: None for e in extents if e not in opaque for d in free_dims(e)}
+    names = taken | {d.name for e in extents for d in free_dims(e)}
+    found: dict[DimLike, Dim] = {}
+    for e in (*sorted(plain, key=lambda d: d.name), *opaque):
+        if isinstance(e, Dim) and (e.min > 0 or e.max == 0):
+            found[e] = e
+            continue
+        low = e.multiple_of if isinstance(e, Dim) else 1
+        stem = f"{e.name}_or_{low}" if isinstance(e, Dim) else "extent"
+        high = e.max if isinstance(e, Dim) else None
+        symbol = dim(unique_name(stem, names), min=low, max=high, multiple_of=low)
+        names.add(symbol.name)
+        found[e] = symbol
+    return found
+
+
+ROUNDING: Final = ("//", "%", "min(", "max(", "ceildiv(", "broadcast(")
+"""What the text of an extent has that is more than a polynomial."""
+
+
+def unique_name(stem: str, taken: set[str]) -> str:
+    """``stem``, with a number if it is taken."""
+    name, n = stem, 0
+    while name in taken:
+        n += 1
+        name = f"{stem}_{n}"
+    return name
 
 
 def _items(stmt: Stmt) -> tuple[Stmt, ...]:

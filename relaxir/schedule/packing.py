@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from relaxir.cost import Config
+from relaxir.schedule.quads import BYTES, match_quads
 from relaxir.schedule.tile import masked
 from relaxir.support.errors import ScheduleError
 from relaxir.sym import DimLike, ceildiv, is_const
@@ -47,6 +48,7 @@ class ContractionPlan:
         lane: the axis that becomes the lanes.
         batch: other spatial axes of the load, outermost first.
         reduce: reduce axes of the load, outermost first.
+        quads: whether four steps of the reduced axis lie together (`relaxir.schedule.quads`).
 
     """
 
@@ -56,6 +58,7 @@ class ContractionPlan:
     lane: Axis
     batch: tuple[Axis, ...]
     reduce: tuple[Axis, ...]
+    quads: bool = False
 
     def width(self, config: Config) -> int:
         """Lanes of a panel: what the configuration says, less for a narrower axis."""
@@ -70,8 +73,10 @@ class ContractionPlan:
     def packed_type(self, config: Config) -> tuple[tuple[DimLike, ...], str]:
         """Shape and dtype of the packed operand."""
         width = self.width(config)
-        middle = (ceildiv(self.lane.extent, width), *(a.extent for a in self.reduce))
-        return (*(a.extent for a in self.batch), *middle, width), self.buffer.dtype
+        batch, panels = tuple(a.extent for a in self.batch), ceildiv(self.lane.extent, width)
+        if self.quads:
+            return (*batch, panels, ceildiv(self.reduce[0].extent, BYTES), width, BYTES), self.buffer.dtype
+        return (*batch, panels, *(a.extent for a in self.reduce), width), self.buffer.dtype
 
 
 def contraction_plans(func: PrimFunc) -> tuple[ContractionPlan, ...]:
@@ -107,7 +112,9 @@ def _plan(func: PrimFunc, found: Contraction, factor: Expr, lanes: tuple[Var, ..
         return None  # the axis disappears: nothing is gained
     if len(reduce) != len(found.reduce) or not all(is_const(a.extent) for a in (*batch, *reduce)):
         return None
-    return ContractionPlan(func.params.index(load.buffer), load.buffer, load, axes[usable[0]], batch, reduce)
+    quads = match_quads(found)
+    by_words = quads is not None and quads.signed is load
+    return ContractionPlan(func.params.index(load.buffer), load.buffer, load, axes[usable[0]], batch, reduce, by_words)
 
 
 def plan_of(func: PrimFunc, operand: int) -> ContractionPlan:
@@ -134,9 +141,20 @@ def pack_func(func: PrimFunc, operand: int, config: Config) -> PrimFunc:
         split = len(plan.batch)
         lane = at[split] * width + at[-1]
         mapping = {a.var: v for a, v in zip(plan.batch, at[:split], strict=True)}
-        mapping |= {a.var: v for a, v in zip(plan.reduce, at[split + 1 : -1], strict=True)}
+        inside: list[Expr] = []
+        if plan.quads:
+            (k,) = plan.reduce
+            lane = at[split] * width + at[-2]
+            step = at[split + 1] * BYTES + at[-1]
+            mapping[k.var] = step
+            if not (is_const(k.extent) and int(k.extent) % BYTES == 0):
+                inside.append(step < as_expr(k.extent))
+        else:
+            mapping |= {a.var: v for a, v in zip(plan.reduce, at[split + 1 : -1], strict=True)}
         indices = tuple(substitute_vars(i, {**mapping, plan.lane.var: lane}) for i in plan.load.indices)
-        value = Load(source, indices)
+        value: Expr = Load(source, indices)
+        for cond in inside:
+            value = masked(value, cond)
         exact = is_const(plan.lane.extent) and int(plan.lane.extent) % width == 0
         return value if exact else masked(value, lane < as_expr(plan.lane.extent))
 
@@ -151,7 +169,11 @@ def rewrite_to_packed(func: PrimFunc, operand: int, config: Config) -> PrimFunc:
     shape, dtype = plan.packed_type(config)
     packed = Buffer(plan.buffer.name, shape, dtype)
     lane = plan.lane.var
-    middle = (Binary(BinOp.FLOORDIV, lane, const(width)), *(a.var for a in plan.reduce))
-    load = Load(packed, (*(a.var for a in plan.batch), *middle, Binary(BinOp.MOD, lane, const(width))))
+    panel, column = Binary(BinOp.FLOORDIV, lane, const(width)), Binary(BinOp.MOD, lane, const(width))
+    steps: tuple[Expr, ...] = (*(a.var for a in plan.reduce), column)
+    if plan.quads:
+        k = plan.reduce[0].var
+        steps = (Binary(BinOp.FLOORDIV, k, const(BYTES)), column, Binary(BinOp.MOD, k, const(BYTES)))
+    load = Load(packed, (*(a.var for a in plan.batch), panel, *steps))
     body = map_stmt(func.body, on_expr=lambda e: load if isinstance(e, Load) and e.buffer is plan.buffer else e)
     return replace(func, params=tuple(packed if b is plan.buffer else b for b in func.params), body=body)

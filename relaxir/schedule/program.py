@@ -111,7 +111,7 @@ def reindex(stmt: Stmt, buffers: Mapping[Buffer, Buffer], indices: Mapping[Buffe
 
     def expr(e: Expr) -> Expr:
         if isinstance(e, Load) and e.buffer in buffers:
-            return Load(buffers[e.buffer], indices[e.buffer](e.indices))
+            return replace(e, buffer=buffers[e.buffer], indices=indices[e.buffer](e.indices))
         return e
 
     def access(s: Stmt) -> Stmt:

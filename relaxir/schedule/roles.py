@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from relaxir.schedule.tile import packed_lanes
 from relaxir.tir import Axis, AxisKind, Expr, Var
 from relaxir.tir.access import loads_of, stride, variables_of
 from relaxir.tir.classify import Contraction
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What is left of the reduced axis after whole steps: an axis, and both factors over it."""
+
+    axis: Axis
+    scalar: Expr
+    vector: Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +34,8 @@ class Roles:
     packed: int  # lanes of the packed layout, 0 if not packed
     on_the_fly: bool  # the vector factor must be packed first
     padded: bool = False  # lanes past the end may be read
+    product: Callable[[Expr, Expr], Expr] = operator.mul  # of scalar and vector, what is summed
+    tail: Tail | None = None
 
 
 def _lane_ok(expr: Expr, var: Var) -> bool:

@@ -6,8 +6,9 @@ of rows by a `Switch`, so accumulators live in registers.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relaxir.cost import operations
 from relaxir.schedule.loops import loop, seq
@@ -71,6 +72,8 @@ class TileSpec:
         shared: whether all rows of a tile use the same vectors (they are then loaded once per step).
         unroll: steps of the innermost reduce loop per iteration.
         prefetch: a statement per unrolled iteration, given its number, or None.
+        product: of scalar and vector, what is summed.
+        tail: what is left after the reduced axes: one more axis, scalar, vector; or None.
 
     """
 
@@ -83,6 +86,8 @@ class TileSpec:
     shared: bool = True
     unroll: int = 4
     prefetch: Callable[[Expr], Stmt] | None = None
+    product: Callable[[Expr, Expr], Expr] = operator.mul
+    tail: tuple[Axis, Expr, Expr] | None = None
 
 
 def accumulator_sets(rows: int, vectors: int) -> int:
@@ -181,12 +186,12 @@ def _step(spec: TileSpec, acc: Buffer, rows: DimLike, number: int, mapping: dict
     scalar, vector = _swap(spec.scalar, mapping), _swap(spec.vector, mapping)
     indices = (const(number), i, j)
     if not spec.shared:
-        product = spec.at(scalar, i, j) * spec.at(vector, i, j)
+        product = spec.product(spec.at(scalar, i, j), spec.at(vector, i, j))
         return loop(i, rows, _lanes(j, spec, Store(acc, indices, product, Combine.SUM)), ForKind.UNROLL)
     held = Buffer("column", (spec.lanes,), vector.dtype, Scope.REGISTER)
     lane = Var("j")
     load = _lanes(lane, spec, Store(held, (lane,), spec.at(vector, const(0), lane)))
-    product = spec.at(scalar, i, j) * held[j]
+    product = spec.product(spec.at(scalar, i, j), held[j])
     body = loop(i, rows, _lanes(j, spec, Store(acc, indices, product, Combine.SUM)), ForKind.UNROLL)
     return Alloc(held, seq(load, body))
 
@@ -213,7 +218,10 @@ def _reduction(spec: TileSpec, acc: Buffer, rows: DimLike, sets: int) -> Stmt:
         body = seq(main, tail)
     for axis in reversed(outer):
         body = loop(axis.var, axis.extent, body)
-    return body
+    if spec.tail is None:
+        return body
+    axis, scalar, vector = spec.tail
+    return seq(body, loop(axis.var, axis.extent, _step(replace(spec, scalar=scalar, vector=vector), acc, rows, 0, {})))
 
 
 def _finish(

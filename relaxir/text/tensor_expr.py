@@ -27,6 +27,7 @@ from relaxir.tir import (
     Select,
     Size,
     Var,
+    Word,
 )
 from relaxir.tir.expr import COMPARISONS, const
 from relaxir.tir.expr_printer import PRECEDENCE
@@ -238,6 +239,10 @@ class ExprReader:
         args = self.source.arguments(node, ("index", "extent"))
         return Bcast(self.expr(args["index"], "int64"), self.dim(args["extent"]))
 
+    def _word(self, node: ast.Call, expected: str | None) -> Expr:
+        buffer, indices = self.element(self.source.arguments(node, ("x",))["x"])
+        return self.build(Word, node, buffer, indices)
+
     def _extent(self, node: ast.Call, expected: str | None) -> Expr:
         args = self.source.arguments(node, ("buffer", "axis"))
         return Extent(self.buffer(args["buffer"]), self.source.integer(args["axis"]))
@@ -271,6 +276,7 @@ _CALLS: Final[Mapping[str, Callable[[ExprReader, ast.Call, str | None], Expr]]] 
         "cast": ExprReader._cast,
         "bcast": ExprReader._bcast,
         "extent": ExprReader._extent,
+        "word": ExprReader._word,
         "const": ExprReader._const,
         "binary": ExprReader._operator,
     }

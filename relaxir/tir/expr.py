@@ -47,6 +47,7 @@ class BinOp(enum.Enum):
     GT = ">"
     GE = ">="
     ATAN2 = "atan2"
+    DOT4 = "dot4"  # int32 words of four bytes: the sum of unsigned bytes of a times signed bytes of b, exact
 
 
 COMPARISONS: Final = frozenset({BinOp.EQ, BinOp.NE, BinOp.LT, BinOp.LE, BinOp.GT, BinOp.GE})
@@ -198,6 +199,20 @@ class Load(Expr):
 
 
 @dataclass(frozen=True, slots=True)
+class Word(Load):
+    """Four neighbours along the last axis of an 8-bit buffer as one int32, the element at ``indices`` lowest.
+
+    All four are in range by the program's own guards. It is how schedules feed `BinOp.DOT4`.
+    """
+
+    def __post_init__(self) -> None:
+        Load.__post_init__(self)
+        if self.buffer.dtype not in ("int8", "uint8") or not self.indices:
+            raise ValueError(f"buffer `{self.buffer.name}` of {self.buffer.dtype} is not read by words")
+        object.__setattr__(self, "dtype", "int32")
+
+
+@dataclass(frozen=True, slots=True)
 class Binary(Expr):
     """``a op b``; both operands have the same dtype."""
 
@@ -209,6 +224,8 @@ class Binary(Expr):
     def __post_init__(self) -> None:
         if self.a.dtype != self.b.dtype:
             raise ValueError(f"`{self.op.value}` of {self.a.dtype} and {self.b.dtype}: cast one side")
+        if self.op is BinOp.DOT4 and self.a.dtype != "int32":
+            raise ValueError(f"`{self.op.value}` of {self.a.dtype}: it takes words of int32")
         object.__setattr__(self, "dtype", "bool" if self.op in COMPARISONS else self.a.dtype)
 
 

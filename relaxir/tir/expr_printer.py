@@ -30,6 +30,7 @@ from relaxir.tir.expr import (
     Select,
     Size,
     Var,
+    Word,
 )
 from relaxir.tir.host import Extent
 from relaxir.tir.literals import float_text
@@ -136,6 +137,8 @@ class ExprPrinter:
             return const_text(e, expected)
         if isinstance(e, Var):
             return self.names.get(e, e.name), ATOM
+        if isinstance(e, Word):
+            return f"T.word({self.element(e.buffer, e.indices)})", ATOM
         if isinstance(e, Load):
             return self.element(e.buffer, e.indices), ATOM
         size = as_size(e) if isinstance(e, Size | Binary | Call) and e.dtype == "int64" else None

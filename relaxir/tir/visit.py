@@ -39,7 +39,7 @@ def field_names(kind: type[Expr | Stmt]) -> tuple[str, ...]:
 def child_exprs(node: Expr | Stmt) -> tuple[Expr, ...]:
     """Expressions directly below a node, in evaluation order."""
     found: tuple[Expr, ...] = ()
-    for name in field_names(type(node)):
+    for name in field_names(type(node)):  # type: ignore[arg-type]  # a class is hashable, whatever its instances are
         value = getattr(node, name)
         if isinstance(value, Expr):
             found += (value,)
@@ -86,7 +86,7 @@ def map_expr(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:
     """Rebuild bottom-up: ``fn`` sees each node after its children; unchanged trees are returned as they are."""
     if isinstance(expr, Load):
         items = tuple(map_expr(i, fn) for i in expr.indices)
-        expr = expr if all(a is b for a, b in zip(items, expr.indices, strict=True)) else Load(expr.buffer, items)
+        expr = expr if all(a is b for a, b in zip(items, expr.indices, strict=True)) else replace(expr, indices=items)
     elif isinstance(expr, Binary):
         a, b = map_expr(expr.a, fn), map_expr(expr.b, fn)
         expr = expr if a is expr.a and b is expr.b else binary(expr.op, a, b)
@@ -125,7 +125,7 @@ def map_stmt(
     def node(e: Expr) -> Expr:
         if on_buffer is not None and isinstance(e, Load):
             new = on_buffer(e.buffer)
-            e = e if new is e.buffer else Load(new, e.indices)
+            e = e if new is e.buffer else replace(e, buffer=new)
         if on_dim is not None:
             if isinstance(e, Size):
                 e = as_expr(on_dim(e.expr))

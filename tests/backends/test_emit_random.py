@@ -35,7 +35,7 @@ from tests.backends.emit_harness import Jit
 n, m, b = dim("n"), dim("m"), dim("b")
 X, Y = Buffer("x", (n, m), "float32"), Buffer("y", (n, m), "float32")
 B, K = Buffer("b", (b,), "float32"), Buffer("k", (m,), "int64")
-I, J = Var("i"), Var("j")
+ROW, COL = Var("i"), Var("j")
 
 
 @st.composite
@@ -43,13 +43,13 @@ def indices(draw: st.DrawFn) -> Expr:
     """An index into an axis of m elements, in range for every i and j."""
     kind = draw(st.integers(0, 6))
     return [
-        J,
-        Size(m) - 1 - J,
-        (J // 3) * 3 + J % 3,
-        K[J],
-        binary(BinOp.MIN, J * 2, Size(m) - 1),
-        binary(BinOp.MOD, J + I, Size(m)),
-        binary(BinOp.MAX, J - 2, const(0)),
+        COL,
+        Size(m) - 1 - COL,
+        (COL // 3) * 3 + COL % 3,
+        K[COL],
+        binary(BinOp.MIN, COL * 2, Size(m) - 1),
+        binary(BinOp.MOD, COL + ROW, Size(m)),
+        binary(BinOp.MAX, COL - 2, const(0)),
     ][kind]
 
 
@@ -58,17 +58,17 @@ def values(draw: st.DrawFn, depth: int = 3) -> Expr:
     """A float32 expression over the loads of one iteration."""
     kind = draw(st.integers(0, 3 if depth == 0 else 9))
     if kind == 0:
-        return X[I, draw(indices())]
+        return X[ROW, draw(indices())]
     if kind == 1:
-        return B[Bcast(J, b)]
+        return B[Bcast(COL, b)]
     if kind == 2:
-        return cast(draw(indices()) + I * 7, "float32")
+        return cast(draw(indices()) + ROW * 7, "float32")
     if kind == 3:
         return const(draw(st.sampled_from([0.5, -2.0, 3.0])), "float32")
     left, right = draw(values(depth - 1)), draw(values(depth - 1))
     if kind == 4:
-        guard = binary(BinOp.LT, J + draw(st.integers(-1, 2)), Size(m) - 2)
-        return Select(binary(BinOp.AND, guard, as_expr(J) >= 1), X[I, J + 1] - X[I, J - 1], left)
+        guard = binary(BinOp.LT, COL + draw(st.integers(-1, 2)), Size(m) - 2)
+        return Select(binary(BinOp.AND, guard, as_expr(COL) >= 1), X[ROW, COL + 1] - X[ROW, COL - 1], left)
     if kind == 5:
         return Select(left > right, right, left)
     op = draw(st.sampled_from([BinOp.ADD, BinOp.SUB, BinOp.MUL, BinOp.MIN, BinOp.MAX]))
@@ -77,20 +77,20 @@ def values(draw: st.DrawFn, depth: int = 3) -> Expr:
 
 @st.composite
 def bodies(draw: st.DrawFn) -> object:
-    """A statement for one (i, j), as a function of nothing (it names I and J)."""
+    """A statement for one (i, j), as a function of nothing (it names ROW and COL)."""
     first, second, t = draw(values()), draw(values()), Var("t", "float32")
     kind = draw(st.integers(0, 3))
     if kind == 0:
-        return Store(Y, (I, J), first)
+        return Store(Y, (ROW, COL), first)
     if kind == 1:
-        return Let(t, first, Store(Y, (I, J), t * 2.0 + t))
+        return Let(t, first, Store(Y, (ROW, COL), t * 2.0 + t))
     if kind == 2:
-        return If(first > 0.0, Store(Y, (I, J), second), Store(Y, (I, J), first))
-    return Seq((Store(Y, (I, J), first), If(X[I, J] > 0.0, Store(Y, (I, J), second, Combine.SUM))))
+        return If(first > 0.0, Store(Y, (ROW, COL), second), Store(Y, (ROW, COL), first))
+    return Seq((Store(Y, (ROW, COL), first), If(X[ROW, COL] > 0.0, Store(Y, (ROW, COL), second, Combine.SUM))))
 
 
 def program(body: object, kinds: tuple[ForKind, ForKind]) -> PrimFunc:
-    return PrimFunc((X, B, K, Y), For(I, Size(n), For(J, Size(m), body, kinds[1]), kinds[0]), (b, m, n), 1)
+    return PrimFunc((X, B, K, Y), For(ROW, Size(n), For(COL, Size(m), body, kinds[1]), kinds[0]), (b, m, n), 1)
 
 
 @settings(max_examples=12, phases=(Phase.explicit, Phase.generate))

@@ -110,6 +110,24 @@ def test_right_passes_and_wrong_code(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(r.name, r.ok) for r in rows if not r.ok] == [(COMPILED, False)]
 
 
+def test_sensitive_models_are_forgiven_and_faults_are_not() -> None:
+    n = rx.dim("n")
+    x = rx.Var("x", rx.TensorType((n, 4), "float32"))
+    bb = rx.BlockBuilder()
+    with bb.function("main", [x]):
+        centred = bb.emit(rx.op.subtract(x, rx.const(np.full(4, 1000, np.float32))))
+        bb.emit_func_output(bb.emit(rx.op.multiply(centred, 1e4)))
+    module = bb.get()
+    comparison = Comparison(
+        module, signature_of("main", module.graph_functions()["main"]), [np.full((2, 4), 1000.001, np.float32)], 1e-4
+    )
+    assert comparison.noise[0] > 0.1
+    close = comparison.expected[0] + np.float32(0.5)
+    assert comparison.row("close", lambda: (close,)).ok
+    assert not comparison.row("far", lambda: (close + 1000,)).ok
+    assert not comparison.row("nan", lambda: (close * np.float32("nan"),)).ok
+
+
 def test_the_command(relaxir: Run, text_model: Path, onnx_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for options in ((), ("--bisect",), ("-s", "batch=7", "--seed", "1")):
         done = relaxir("check", onnx_model, *options)

@@ -120,6 +120,10 @@ def test_explain(relaxir: Run) -> None:
     assert "argument-rank" in relaxir("explain").stdout.split()
 
 
+def test_version(relaxir: Run) -> None:
+    assert relaxir("--version").stdout.startswith("relaxir")
+
+
 def test_as_a_module(text_model: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "relaxir", "run", text_model, "-s", "n=2"],

@@ -74,7 +74,7 @@ class Setup:
     whole: bool = False
 
 
-def disagreements(program: Program, setup: Setup = Setup()) -> dict[str, str]:  # noqa: B008  # frozen
+def disagreements(program: Program, setup: Setup = Setup()) -> dict[str, str]:
     """Compile for every target with every pipeline, and compare at many sizes: what differs, by place."""
     envs, arrays, wants = [], [], []
     for env in assignments(program.symbols, setup.sizes):

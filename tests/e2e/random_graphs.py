@@ -79,7 +79,9 @@ def programs(draw: Draw, steps: int = 8) -> Program:
             for _ in range(draw(st.integers(1, steps))):
                 step(draw, bb, pool, extents)
             found = [pool[-1], *draw(st.lists(st.sampled_from(pool), max_size=2, unique_by=id))]
-            results = [bb.emit_output(op.add(v, 0.5)) if v in params else bb.emit_output(v) for v in dict.fromkeys(found)]
+            results = [
+                bb.emit_output(op.add(v, 0.5)) if v in params else bb.emit_output(v) for v in dict.fromkeys(found)
+            ]
         bb.emit_func_output(results[0] if len(results) == 1 else tuple(results))
     return Program(bb.get())
 
@@ -114,7 +116,9 @@ def step(draw: Draw, bb: BlockBuilder, pool: list[Var], extents: st.SearchStrate
         data = np.random.default_rng(columns).uniform(-1, 1, (shape[-1], columns)).astype(np.float32)
         value = op.matmul(a, const(data)) if not large((*shape[:-1], columns)) else op.relu(a)
     elif kind == "matmul" and rank >= 2:
-        others = [b for b in pool if b.type.rank >= 2 and b.type.shape[-2] == shape[-1] and b.type.shape[:-2] == shape[:-2]]
+        others = [
+            b for b in pool if b.type.rank >= 2 and b.type.shape[-2] == shape[-1] and b.type.shape[:-2] == shape[:-2]
+        ]
         if not others:
             others = [bb.emit(op.permute_dims(a, axes=(*range(rank - 2), rank - 1, rank - 2)))]
         value = op.matmul(a, draw(st.sampled_from(others)))

@@ -11,7 +11,14 @@ from relaxir.ir.structural import structural_equal
 from relaxir.ir.verify import verify_module
 from relaxir.passes import PassContext
 from relaxir.pipelines import DEFAULT
-from relaxir.support.errors import InferError, ParseError, RelaxirError, ShapeMismatchError, ShapeUnprovenError, VerifyError
+from relaxir.support.errors import (
+    InferError,
+    ParseError,
+    RelaxirError,
+    ShapeMismatchError,
+    ShapeUnprovenError,
+    VerifyError,
+)
 
 TEXT = """
 @I.module
@@ -82,7 +89,9 @@ def test_relations_are_checked_when_called() -> None:
 N = rx.dim("n", min=2)
 
 
-def emit(*shapes: tuple[object, ...], op: str = "add", dtype: str = "float32", strict: bool = False, **attrs: object) -> None:
+def emit(
+    *shapes: tuple[object, ...], op: str = "add", dtype: str = "float32", strict: bool = False, **attrs: object
+) -> None:
     """One operator on parameters of the given shapes."""
     bb = rx.BlockBuilder(strict=strict)
     params = [rx.Var(f"p{i}", rx.TensorType(s, dtype)) for i, s in enumerate(shapes)]
@@ -104,8 +113,12 @@ def emit(*shapes: tuple[object, ...], op: str = "add", dtype: str = "float32", s
         (lambda: emit((N,), (N,), wrong=1), InferError, ("no attribute `wrong`",)),
         (lambda: rx.BlockBuilder().emit(rx.op.exp(rx.const(1.0))), VerifyError, ("outside a function",)),
         (lambda: rx.parse(TEXT.replace("R.gelu", "R.gelo")), ParseError, ("gelo", "gelu")),
-        (lambda: rx.parse(TEXT.replace("(n, 3072), \"f32\") = R.add", "(n, 3071), \"f32\") = R.add")), ParseError, ("3071", "3072")),
-        (lambda: rx.parse(TEXT.replace("n = R.dim(\"n\")", "pass")), ParseError, ("`n`",)),
+        (
+            lambda: rx.parse(TEXT.replace('(n, 3072), "f32") = R.add', '(n, 3071), "f32") = R.add')),
+            ParseError,
+            ("3071", "3072"),
+        ),
+        (lambda: rx.parse(TEXT.replace('n = R.dim("n")', "pass")), ParseError, ("`n`",)),
         (lambda: rx.parse("def f(: pass"), ParseError, ("syntax",)),
     ],
 )

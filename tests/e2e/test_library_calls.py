@@ -74,7 +74,7 @@ def test_a_symbol_of_a_shared_library(tmp_path: Path) -> None:
     exe = rx.compile(call_of("c_scale"), libraries={"c_scale": library})
     np.testing.assert_array_equal(exe["main"](x), x * 3 + 1)
     exe = rx.compile(call_of("c_fail"), libraries={"c_fail": library})
-    with pytest.raises(RuntimeFailure, match="c_fail.*7"):
+    with pytest.raises(RuntimeFailure, match=r"c_fail.*7"):
         exe["main"](x)
 
 

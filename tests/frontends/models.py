@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 
 from relaxir.frontends.onnx import from_onnx
@@ -43,19 +42,19 @@ def values(text: str) -> list[ValueInfoProto]:
     return found
 
 
-def graph(nodes: Sequence[NodeProto], inputs: str, outputs: str, **consts: Array) -> GraphProto:
+def graph(nodes: Sequence[NodeProto], inputs: str, outputs: str, **consts: Any) -> GraphProto:
     stored = [numpy_helper.from_array(np.asarray(v), k) for k, v in consts.items()]
     return helper.make_graph(list(nodes), "main", values(inputs), values(outputs), stored)
 
 
-def model(nodes: Sequence[NodeProto], inputs: str, outputs: str, opset: int = 18, **consts: Array) -> ModelProto:
+def model(nodes: Sequence[NodeProto], inputs: str, outputs: str, opset: int = 18, **consts: Any) -> ModelProto:
     made = graph(nodes, inputs, outputs, **consts)
     return helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
 
 
 def folded(proto: ModelProto, feeds: dict[str, Array], *names: str) -> ModelProto:
     """The model with inputs (all, if none is named) as constants."""
-    copy = onnx.ModelProto.FromString(proto.SerializeToString())
+    copy: ModelProto = ModelProto.FromString(proto.SerializeToString())
     chosen = names or tuple(feeds)
     copy.graph.initializer.extend(numpy_helper.from_array(feeds[n], n) for n in chosen)
     rest = [v for v in copy.graph.input if v.name not in chosen]

@@ -16,7 +16,9 @@ from relaxir.runtime.interp import evaluate
 from relaxir.support.errors import InferError, LoadError, UnsupportedError
 from tests.frontends.models import f32, graph, i64, main_of, model, node, op_names, run
 
-TWO = model([node("Add", "x y", "sum"), node("Relu", "x", "pos")], "x float32[n,3]; y float32[n,1]", "sum float32; pos float32")
+TWO = model(
+    [node("Add", "x y", "sum"), node("Relu", "x", "pos")], "x float32[n,3]; y float32[n,1]", "sum float32; pos float32"
+)
 
 
 def test_names_and_symbols() -> None:
@@ -24,7 +26,7 @@ def test_names_and_symbols() -> None:
     assert [p.name for p in func.params] == ["x", "y"]
     assert [str(p.type) for p in func.params] == ['R.Tensor((n, 3), "f32")', 'R.Tensor((n, 1), "f32")']
     assert func.attrs["output_names"] == ("sum", "pos")
-    assert func.params[0].type.shape[0] == func.params[1].type.shape[0]  # type: ignore[attr-defined]  # tensors
+    assert func.params[0].type.shape[0] == func.params[1].type.shape[0]  # type: ignore[attr-defined]  # they are tensors
 
 
 def test_path_bytes_and_proto_agree(tmp_path: Any) -> None:
@@ -39,7 +41,7 @@ def test_path_bytes_and_proto_agree(tmp_path: Any) -> None:
 def test_dims(key: str) -> None:
     proto = model([node("Relu", "x", "y")], "x float32[n,3]", "y float32")
     func = main_of(from_onnx(proto, dims={key: rx.dim("b", min=4, multiple_of=4)}))
-    (symbol,) = func.params[0].type.shape[:1]  # type: ignore[attr-defined]  # a tensor
+    (symbol,) = func.params[0].type.shape[:1]  # type: ignore[attr-defined]  # it is a tensor
     assert (symbol.name, symbol.min) == ("b", 4)
     assert str(main_of(from_onnx(proto, dims={key: 5})).params[0].type) == 'R.Tensor((5, 3), "f32")'
 
@@ -56,7 +58,7 @@ def test_unnamed_dimensions_are_different() -> None:
     dims[0].ClearField("dim_param")
     dims[1].dim_param = "?"
     dims[2].dim_param = "2*seq + 1"
-    shape = main_of(from_onnx(proto)).params[0].type.shape  # type: ignore[attr-defined]  # a tensor
+    shape = main_of(from_onnx(proto)).params[0].type.shape  # type: ignore[attr-defined]  # it is a tensor
     assert len({d.name for d in shape}) == 3
 
 
@@ -91,7 +93,7 @@ FORMS: dict[str, tuple[int, list[Any], dict[str, Array], Array]] = {
     "square sum, no axes": (18, [node("ReduceSumSquare", "x", "y", noop_with_empty_axes=1)], {}, X * X),
     "slice 1": (9, [node("Slice", "x", "y", starts=[1], ends=[99], axes=[2])], {}, X[..., 1:]),
     "slice 10": (10, [node("Slice", "x s e a", "y")], {"s": i64([1]), "e": i64([99]), "a": i64([2])}, X[..., 1:]),
-    "slice, int32": (13, [node("Slice", "x s e", "y")], {"s": np.int32([1]), "e": np.int32([-1])}, X[1:-1]),
+    "slice, int32": (13, [node("Slice", "x s e", "y")], {"s": np.array([1], np.int32), "e": np.array([-1], np.int32)}, X[1:-1]),
     "pad 2": (7, [node("Pad", "x", "y", pads=[0, 0, 1, 0, 0, 0], value=3.0)], {}, np.pad(X, ((0, 0), (0, 0), (1, 0)), constant_values=3)),
     "pad 11": (11, [node("Pad", "x p v", "y")], {"p": i64([0, 0, 1, 0, 0, 0]), "v": f32(3)}, np.pad(X, ((0, 0), (0, 0), (1, 0)), constant_values=3)),
     "split 2": (11, [node("Split", "x", "y z", axis=2, split=[1, 3])], {}, X[..., :1]),
@@ -118,7 +120,9 @@ FORMS: dict[str, tuple[int, list[Any], dict[str, Array], Array]] = {
 @pytest.mark.parametrize("name", FORMS)
 def test_opset_forms(name: str) -> None:
     opset, nodes, consts, want = FORMS[name]
-    proto = model(nodes, "x float32[a,b,c]" if "squeeze" not in name else "x float32[a,1,c]", "y float32", opset, **consts)
+    proto = model(
+        nodes, "x float32[a,b,c]" if "squeeze" not in name else "x float32[a,1,c]", "y float32", opset, **consts
+    )
     (got,) = run(proto, x=X)
     assert got.dtype == want.dtype
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
@@ -126,7 +130,12 @@ def test_opset_forms(name: str) -> None:
 
 def test_if_on_a_known_condition_takes_a_branch() -> None:
     then, other = graph([node("Relu", "x", "t")], "", "t float32"), graph([node("Neg", "x", "e")], "", "e float32")
-    nodes = [node("Shape", "x", "s"), node("Size", "s", "r"), node("Equal", "r two", "c"), node("If", "c", "y", then_branch=then, else_branch=other)]
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Size", "s", "r"),
+        node("Equal", "r two", "c"),
+        node("If", "c", "y", then_branch=then, else_branch=other),
+    ]
     module = from_onnx(model(nodes, "x float32[a,b]", "y float32", two=i64(2)))
     assert op_names(module) == ["relu"]
 
@@ -141,7 +150,10 @@ def test_if_at_run_time() -> None:
 
 def test_local_functions_are_expanded() -> None:
     body = helper.make_function("own", "Twice", ["a"], ["b"], [node("Add", "a a", "b")], [helper.make_opsetid("", 18)])
-    nodes = [helper.make_node("Twice", ["x"], ["h"], domain="own"), helper.make_node("Twice", ["h"], ["y"], domain="own")]
+    nodes = [
+        helper.make_node("Twice", ["x"], ["h"], domain="own"),
+        helper.make_node("Twice", ["h"], ["y"], domain="own"),
+    ]
     made = model(nodes, "x float32[n]", "y float32")
     made.opset_import.add(domain="own", version=1)
     made.functions.append(body)

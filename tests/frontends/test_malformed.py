@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,11 +16,17 @@ from relaxir.frontends.onnx import from_onnx
 from relaxir.support.errors import LoadError, RelaxirError, UnsupportedError
 from tests.frontends.models import f32, i64, model, node, run
 
-GOOD = model([node("MatMul", "x w", "h"), node("Add", "h b", "y")], "x float32[n,4]", "y float32", w=np.ones((4, 2), np.float32), b=f32([1, 2]))
+GOOD = model(
+    [node("MatMul", "x w", "h"), node("Add", "h b", "y")],
+    "x float32[n,4]",
+    "y float32",
+    w=np.ones((4, 2), np.float32),
+    b=f32([1, 2]),
+)
 
 
 def changed(change: Callable[[ModelProto], object], base: ModelProto = GOOD) -> ModelProto:
-    copy = ModelProto.FromString(base.SerializeToString())
+    copy: ModelProto = ModelProto.FromString(base.SerializeToString())
     change(copy)
     return copy
 
@@ -87,7 +94,7 @@ def test_paths(tmp_path: Path, name: str) -> None:
         from_onnx(tmp_path / name)
 
 
-LARGE = {
+LARGE: dict[str, tuple[Any, dict[str, Any]]] = {
     "fill": (node("ConstantOfShape", "t", "y"), {"t": i64([2**20, 2**20])}),
     "expand": (node("Expand", "c t", "y"), {"c": i64([1]), "t": i64([2**20, 2**20])}),
     "tile": (node("Tile", "c t", "y"), {"c": i64([1]), "t": i64([2**40])}),
@@ -121,7 +128,13 @@ def test_random_damage() -> None:
 
 
 def test_all_problems_at_once() -> None:
-    nodes = [node("Foo", "x", "a"), node("Relu", "a", "b"), node("Bar", "b", "c"), node("Softmax", "x", "d", axis=9), node("LSTM", "x w w", "e")]
+    nodes = [
+        node("Foo", "x", "a"),
+        node("Relu", "a", "b"),
+        node("Bar", "b", "c"),
+        node("Softmax", "x", "d", axis=9),
+        node("LSTM", "x w w", "e"),
+    ]
     with pytest.raises(UnsupportedError) as caught:
         from_onnx(model([n for n in nodes if n.op_type != "Softmax"], "x float32[n]", "c float32", w=f32([1])))
     notes = "\n".join(caught.value.notes)
@@ -162,13 +175,17 @@ def save(proto: ModelProto, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("location", ["../w.bin", "/etc/passwd", "alias.bin", "up/w.bin", "sub/../../w.bin", "", "sub", "none.bin"])
+@pytest.mark.parametrize(
+    "location", ["../w.bin", "/etc/passwd", "alias.bin", "up/w.bin", "sub/../../w.bin", "", "sub", "none.bin"]
+)
 def test_external_data_stays_inside(home: Path, location: str) -> None:
     with pytest.raises(LoadError, match="`weight`"):
         from_onnx(save(stored(location), home))
 
 
-@pytest.mark.parametrize("entries", [{"offset": "8"}, {"offset": "-4"}, {"length": "12"}, {"length": "x"}, {"offset": "99999999999999"}])
+@pytest.mark.parametrize(
+    "entries", [{"offset": "8"}, {"offset": "-4"}, {"length": "12"}, {"length": "x"}, {"offset": "99999999999999"}]
+)
 def test_external_data_of_wrong_range(home: Path, entries: dict[str, str]) -> None:
     with pytest.raises(LoadError, match="`weight`"):
         from_onnx(save(stored("sub/w.bin", **entries), home))

@@ -139,5 +139,5 @@ UNSUPPORTED: dict[str, Callable[[], ModelProto]] = {
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
 def test_unsupported(name: str) -> None:
-    with pytest.raises(UnsupportedError, match="run.time"):
+    with pytest.raises(UnsupportedError, match=r"run.time"):
         from_onnx(UNSUPPORTED[name]())

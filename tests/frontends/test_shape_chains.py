@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from relaxir.frontends.onnx import from_onnx
+from relaxir.ir.expr import Array
 from tests.frontends.models import i64, main_of, model, node, op_names, run
 
 FORBIDDEN = {"dims_to_tensor", "shape_of", "tensor_to_shape", "shape_to_tensor", "size"}
 ONE = helper.make_tensor("one", TensorProto.INT64, [1], [1])
 INPUT = "x float32[n,m,8]"
-CONSTS = {
+CONSTS: dict[str, Any] = {
     "zero": i64(0), "one": i64(1), "two": i64([2]), "minus": i64([-1]), "axis0": i64([0]), "axis1": i64([1]), "four": i64(4),
     "eight": i64([8]), "first": i64([0]), "last2": i64([1, 2]), "big": i64([2**63 - 1]), "rank": i64([3]),
 }  # fmt: skip
@@ -26,7 +30,7 @@ def g(index: str, out: str) -> NodeProto:
     return node("Gather", f"s {index}", out, axis=0)
 
 
-CHAINS = {
+CHAINS: dict[str, tuple[ModelProto, Callable[[Array], Array]]] = {
     "merge heads": (
         chain(
             g("zero", "a"), g("one", "b"),

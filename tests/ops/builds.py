@@ -47,6 +47,8 @@ class Case:
     arrays: tuple[np.ndarray, ...]
     holds: bool
     """Whether the run-time checks of inference hold."""
+    note: str = ""
+    """What is special about the operands."""
 
     def function(self, number: int, static: bool, folded: bool) -> str:
         """Name of its function in `module_of`: the dynamic one serves all cases of the example."""
@@ -115,7 +117,10 @@ def widened(found: Sequence[Case]) -> list[Case]:
 
 def allowed(case: Case, types: tuple[Type, ...]) -> bool:
     """Whether the rule accepts the types, and gives the same result for the case's sizes."""
-    env = {**case.env, **{d.name: int(d.name[1:]) for t in types for d in free_dims_of_type(t) if d.name not in case.env}}
+    env = {
+        **case.env,
+        **{d.name: int(d.name[1:]) for t in types for d in free_dims_of_type(t) if d.name not in case.env},
+    }
     symbols = {d.name: d for t in types for d in free_dims_of_type(t)}
     try:
         result, ctx = cases.infer(case.op, types, case.attrs, symbols)
@@ -123,7 +128,11 @@ def allowed(case: Case, types: tuple[Type, ...]) -> bool:
         return False
     if ctx.defined or not isinstance(result, TensorType | TupleType):
         return False
-    exact, _ = cases.infer(case.op, fixed_types(case.types, case.env), cases.fixed(case.attrs, dict(case.env)), {}) if case.holds else (None, ctx)
+    exact, _ = (
+        cases.infer(case.op, fixed_types(case.types, case.env), cases.fixed(case.attrs, dict(case.env)), {})
+        if case.holds
+        else (None, ctx)
+    )
     same = exact is None or fixed_types((result,), env)[0] == exact
     return same and cases.holds(ctx, env) == case.holds
 

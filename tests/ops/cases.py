@@ -115,7 +115,7 @@ def outputs(t: Type) -> tuple[TensorType, ...]:
     """Result types as a tuple of tensors."""
     fields = t.fields if isinstance(t, TupleType) else (t,)
     assert all(isinstance(f, TensorType) for f in fields)
-    return fields  # type: ignore[return-value]
+    return fields  # type: ignore[return-value]  # tensors, as asserted
 
 
 def fixed(attrs: Attrs, env: dict[str, int]) -> Attrs:

@@ -45,7 +45,11 @@ class Build:
     """One way to compile a case."""
 
     def __init__(
-        self, choose: Callable[[Found], list[Case]], static: bool = False, folded: bool = False, pipeline: Pass | None = None
+        self,
+        choose: Callable[[Found], list[Case]],
+        static: bool = False,
+        folded: bool = False,
+        pipeline: Pass | None = None,
     ) -> None:
         self.choose, self.static, self.folded, self.pipeline = choose, static, folded, pipeline
 
@@ -132,7 +136,7 @@ def failing(build: Build, group: Sequence[Op[Any]], limit: int, target: str = "n
     labels = [label(c) for c in found]
     try:
         exe = build.compile(found, target)
-    except Exception as error:  # noqa: BLE001  # any: the compiler's own bugs are what is looked for
+    except Exception as error:  # any: the compiler's own bugs are what is looked for
         one_by_one = {c.name: [d for d in found if d.name == c.name] for c in found}
         groups = list(one_by_one.values())
 

@@ -219,11 +219,11 @@ class _Source:
         for axis in s.axes:
             if axis.kind is AxisKind.REDUCE and not started:
                 started = True
-                self.stmt(s.init, depth)  # type: ignore[arg-type]
+                self.stmt(s.init, depth)  # type: ignore[arg-type]  # a reduction has one
             self.emit(depth, f"for {self.name(axis.var)} in range({self.size(axis.extent)}):")
             depth += 1
         if not started:
-            self.stmt(s.init, depth)  # type: ignore[arg-type]
+            self.stmt(s.init, depth)  # type: ignore[arg-type]  # a reduction has one
         self.stmt(s.body, depth)
 
 

@@ -1,22 +1,21 @@
 """Every operator's examples as functions of modules, in all the ways to run them, which must agree with the reference.
 
-Four builds: all sizes dynamic, sizes static, operands constant too (folded), and the least pipeline that gives code.
-Each runs in the interpreter and compiled. Sizes that break a check of inference must fail the call.
+All sizes dynamic, sizes static, operands constant too (folded); interpreted at several stages of the pipeline.
+Sizes that break a check of inference must fail the call. Compiled builds: test_native_builds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from relaxir import api, ops
+from relaxir import ops
 from relaxir.ir import IRModule, Op, ShapeType
 from relaxir.passes import Pipeline
-from relaxir.pipelines import DEFAULT, GRAPH, LOWER, REFERENCE
+from relaxir.pipelines import DEFAULT, GRAPH, LOWER
 from relaxir.runtime.interp import evaluate
 from relaxir.support.errors import ArgumentError, RuntimeShapeError
 from relaxir.text import parse
@@ -28,42 +27,25 @@ LIMIT = 3
 """Assignments of sizes for each example: the loops themselves are tested at all of them in test_contract."""
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiled objects of this run: the runtime library is the same in all modules."""
-    return tmp_path_factory.mktemp("objects")
-
-
-def interpreted(module: IRModule, cache: Path) -> Run:
+def interpreted(module: IRModule) -> Run:
     return lambda name, arrays: evaluate(module, name, *arrays)
 
 
-def legal(module: IRModule, cache: Path) -> Run:
-    return interpreted(Pipeline((*GRAPH, *LOWER))(module), cache)
+def legal(module: IRModule) -> Run:
+    return interpreted(Pipeline((*GRAPH, *LOWER))(module))
 
 
-def hosted(module: IRModule, cache: Path) -> Run:
+def hosted(module: IRModule) -> Run:
     lowered = DEFAULT(module)
     table = lowered.attrs.get("constants", ())
     constants = [c.data for c in table]  # type: ignore[union-attr]  # LowerHost put Constants there
     return lambda name, arrays: evaluate(lowered, name, *arrays, constants=constants)
 
 
-def compiled(module: IRModule, cache: Path) -> Run:
-    exe = api.compile(module, threads=1, cache=cache)
-    return lambda name, arrays: exe[name](*arrays)
-
-
-def least(module: IRModule, cache: Path) -> Run:
-    exe = api.compile(module, threads=1, pipeline=REFERENCE, cache=cache)
-    return lambda name, arrays: exe[name](*arrays)
-
-
-BUILDS: Mapping[str, Callable[[IRModule, Path], Run]] = {
+BUILDS: Mapping[str, Callable[[IRModule], Run]] = {
     "interpreted": interpreted,
     "legal": legal,
     "hosted": hosted,
-    "compiled": compiled,
 }
 
 
@@ -102,21 +84,14 @@ def test_text_parses_back(op: Op[Any]) -> None:
 
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("op", ops.OPS, ids=lambda o: o.name)
-def test_builds_agree(op: Op[Any], build: str, cache: Path) -> None:
+def test_builds_agree(op: Op[Any], build: str) -> None:
     """One module holds the dynamic, static and folded functions of all examples."""
     found = examples(op)
     exact = list({c.name: c for c in found if c.holds}.values())
     module = module_of(tuple({c.name: c for c in found}.values()))
     module = module_of(exact, folded=True, base=module_of(exact, static=True, base=module))
-    run = BUILDS[build](module, cache)
+    run = BUILDS[build](module)
     dynamic(run, found, checked=build != "interpreted")  # checks are inserted by the pipeline
     for k, case in enumerate(exact):
         agree(case, run(case.function(k, True, False), case.arrays))
         agree(case, run(case.function(k, False, True), ()))
-
-
-@pytest.mark.parametrize("op", ops.OPS, ids=lambda o: o.name)
-def test_least_pipeline(op: Op[Any], cache: Path) -> None:
-    """Plain loops: no fusion, no schedule."""
-    found = examples(op)
-    dynamic(least(module_of(tuple({c.name: c for c in found}.values())), cache), found)

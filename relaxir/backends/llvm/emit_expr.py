@@ -15,7 +15,7 @@ from relaxir.backends.llvm.emit_writer import Value, bool_value, int_value, mang
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
 from relaxir.tir.buffer import Buffer
-from relaxir.tir.expr import Bcast, Binary, BinOp, Call, Cast, Const, Expr, Intrinsic, Load, Select, Size, Var
+from relaxir.tir.expr import Bcast, Binary, BinOp, Call, Cast, Const, Expr, Intrinsic, Load, Select, Size, Var, Word
 from relaxir.tir.visit import walk_expr
 
 _TRAPPING: Final = frozenset({BinOp.POW, BinOp.ATAN2})
@@ -101,6 +101,8 @@ class Expressions(Env):
             return cast(self.w, self.eval(expr.value), expr.value.dtype, expr.dtype)
         if isinstance(expr, Select):
             return self._select(expr)
+        if isinstance(expr, Word):
+            return self.word(expr)
         if isinstance(expr, Load):
             return self.load(self.place(expr.buffer, expr.indices))
         return self.other_expr(expr)
@@ -259,17 +261,37 @@ class Expressions(Env):
             if varying:
                 raise InternalError(f"buffer `{buffer.name}` of one lane is indexed by the lane")
             kind = vector_type(kind, self._width())
-        pointer = self.base(buffer)
-        for part in lin.by_level(self.w, offset.uniform()):
-            pointer = self._gep(kind, pointer, part)
-        if offset.const:
-            pointer = self._gep(kind, pointer, int_value(offset.const))
+        pointer = self._address(buffer, offset, kind)
         if private or varying == {(LANE,): 1}:
             return Place(buffer, pointer, 1)
         if not varying:
             return Place(buffer, pointer, 0)
         index = lin.vector(self.w, offset, self._width())
         return Place(buffer, self._gep(kind, pointer, index), None)
+
+    def _address(self, buffer: Buffer, offset: Linear, kind: str) -> Value:
+        """Write the address of an element, of the first lane's where it depends on lanes."""
+        pointer = self.base(buffer)
+        for part in lin.by_level(self.w, offset.uniform()):
+            pointer = self._gep(kind, pointer, part)
+        return self._gep(kind, pointer, int_value(offset.const)) if offset.const else pointer
+
+    def word(self, expr: Word) -> Value:
+        """Write a load of four bytes, or of four per lane."""
+        buffer, lane = expr.buffer, self.lane
+        offset = self.offset(buffer, expr.indices)
+        pointer, varying = self._address(buffer, offset, "i8"), offset.lane_terms()
+        if not varying and not (lane is not None and lane.guarded):
+            return self.w.load(f"load i32, {pointer.typed}, align 1", "i32", 1, self.memory(buffer), (pointer,))
+        if lane is None:
+            raise InternalError("a vector access outside a vector loop")
+        if varying == {(LANE,): 4} and lane.mask is None:
+            full = vector_type("i32", lane.width)
+            text = f"load {full}, {pointer.typed}, align 1"
+            return self.w.load(text, "i32", lane.width, self.memory(buffer), (pointer,))
+        if varying:
+            pointer = self._gep("i8", pointer, lin.vector(self.w, offset, lane.width))
+        return self._gather(Place(buffer, pointer, None), lane, "i32", 1)
 
     def offset(self, buffer: Buffer, indices: Sequence[Expr]) -> Linear:
         """Return the number of the element in memory."""

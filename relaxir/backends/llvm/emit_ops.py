@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from relaxir.backends.llvm import vmath
+from relaxir.backends.llvm.emit_dot import dot4
 from relaxir.backends.llvm.emit_writer import Value, Writer, bool_value, float_value, int_value, vector_type
 from relaxir.backends.llvm.vmath_libm import libm, libm2
 from relaxir.support.dtypes import info
@@ -221,6 +222,8 @@ def _float_floor(w: Writer, what: BinOp, a: Value, b: Value) -> Value:
 
 
 def _int_binary(w: Writer, what: BinOp, dtype: str, a: Value, b: Value) -> Value:
+    if what is BinOp.DOT4:
+        return dot4(w, None, a, b)
     if what in _INT_OPS:
         keeps = a.nonneg and b.nonneg and what in (BinOp.ADD, BinOp.MUL, BinOp.AND)
         return op(w, _INT_OPS[what], a, b, nonneg=keeps)

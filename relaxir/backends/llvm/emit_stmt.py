@@ -11,6 +11,7 @@ from typing import Final
 from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_analysis import invariant_stores
 from relaxir.backends.llvm.emit_cast import from_memory, to_memory
+from relaxir.backends.llvm.emit_dot import dot4
 from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
 from relaxir.backends.llvm.emit_expr import Place
 from relaxir.backends.llvm.emit_transpose import transposed, transposing_store
@@ -106,6 +107,9 @@ class Statements(Vectors):
         if how is Combine.SUM and isinstance(value, Binary) and value.op is BinOp.MUL and info(dtype).is_float:
             a, b = self.eval(value.a), self.eval(value.b)
             return ops.fma(self.w, self.w.splat(a, present.width), self.w.splat(b, present.width), present)
+        if how is Combine.SUM and isinstance(value, Binary) and value.op is BinOp.DOT4:
+            a, b = self.eval(value.a), self.eval(value.b)
+            return dot4(self.w, present, self.w.splat(a, present.width), self.w.splat(b, present.width))
         return ops.combine(self.w, how, dtype, present, self.w.splat(self.eval(value), present.width))
 
     def _update_cell(self, stmt: Store, how: Combine, cell: Cell) -> None:

@@ -8,61 +8,57 @@ reduced.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 
 import numpy as np
 
 from relaxir.frontends.onnx.node import Node
 from relaxir.frontends.onnx.values import Value
 from relaxir.ops.indexing import choose, is_zero
-from relaxir.sym import DimLike, add, max_, min_, mul, product, sub
+from relaxir.sym import DimLike, max_, min_, product, sub
 
 
-def total(items: Sequence[DimLike]) -> DimLike:
-    """Sum of dims."""
-    return reduce(add, items, 0)
-
-
-def axis_flags(n: Node, index: int, rank: int) -> tuple[DimLike, ...]:
-    """1 for each of ``rank`` axes that input ``index`` names, else 0; axes that do not exist fail the call."""
+def axis_flags(n: Node, index: int, rank: int) -> Value:
+    """``i64[rank]``: 1 for each axis that input ``index`` names, else 0; axes that do not exist fail the call."""
     axes = n.input(index)
     if axes.type.rank != 1:
         axes = n.emit("reshape", axes, shape=(product(axes.type.shape),))
     row = n.emit("expand_dims", axes, axes=(0,))
     places = np.arange(rank).reshape(rank, 1)
     hits = [n.emit("equal", row, n.literal(p, axes.type.dtype)) for p in (places, places - rank)]
-    found = n.emit("any", n.emit("logical_or", *hits), axes=(1,))
-    flags = n.read(n.emit("astype", found, dtype="int64"), 0, "on", 1)
-    n.cast_shape(axes, (total(flags),))
+    flags = n.emit("astype", n.emit("any", n.emit("logical_or", *hits), axes=(1,)), dtype="int64")
+    named = n.read(n.emit("sum", flags, keepdims=True), 0, "axes", rank)
+    n.cast_shape(axes, named)
     return flags
 
 
-def split_axes(n: Node, x: Value, flags: Sequence[DimLike]) -> Value:
+def split_axes(n: Node, x: Value, flags: Value) -> Value:
     """Each axis as a pair: the flagged ones ``(1, d)``, the others ``(d, 1)``."""
-    pairs = [(choose(f, 1, d), choose(f, d, 1)) for f, d in zip(flags, x.type.shape, strict=True)]
+    known = n.read(Value.of(flags.materialize(n.bb)), 0, "on", 1)  # the flags themselves stay data
+    pairs = [(choose(f, 1, d), choose(f, d, 1)) for f, d in zip(known, x.type.shape, strict=True)]
     return n.emit("reshape", x, shape=tuple(d for pair in pairs for d in pair))
 
 
-def kept_extents(shape: Sequence[DimLike], flags: Sequence[DimLike], count: int) -> tuple[DimLike, ...]:
+def kept_extents(n: Node, shape: Sequence[DimLike], flags: Value, count: int) -> tuple[DimLike, ...]:
     """Extents of the ``count`` axes that are not flagged, in order."""
-    extents: tuple[DimLike, ...] = ()
-    for place in range(count):
-        terms = []
-        for axis, (d, flag) in enumerate(zip(shape, flags, strict=True)):
-            here = is_zero(sub(axis - place, total(flags[:axis])))
-            terms.append(mul(mul(sub(1, flag), here), d))
-        extents += (total(terms),)
-    return extents
+    stay = n.emit("subtract", 1, flags)
+    # a flagged axis writes behind the others
+    places = n.emit(
+        "where", n.emit("equal", flags, 1), n.scalar(count, "int64"), n.emit("cumsum", stay, axis=0, exclusive=True)
+    )
+    room = n.literal(np.zeros(count + 1), "int64")
+    moved = n.emit("scatter_elements", room, places, n.emit("dims_to_tensor", dims=tuple(shape)), axis=0)
+    return n.read(n.emit("strided_slice", moved, axes=(0,), begin=(0,), size=(count,)), 0, "kept")
 
 
-def widened_extents(shape: Sequence[DimLike], flags: Sequence[DimLike]) -> tuple[DimLike, ...]:
+def widened_extents(n: Node, shape: Sequence[DimLike], flags: Value) -> tuple[DimLike, ...]:
     """Extents with a 1 at each flagged place of the result."""
-    extents: tuple[DimLike, ...] = ()
-    for place, flag in enumerate(flags):
-        source = sub(place, total(flags[:place]))
-        old = total([mul(is_zero(sub(source, axis)), d) for axis, d in enumerate(shape)])
-        extents += (choose(flag, 1, old),)
-    return extents
+    rank = int(flags.type.shape[0])  # the number of axes of the result is known
+    before = n.emit("cumsum", flags, axis=0, exclusive=True)
+    sources = n.emit("subtract", n.literal(np.arange(rank), "int64"), before)
+    places = n.emit(
+        "where", n.emit("equal", flags, 1), n.scalar(len(shape), "int64"), n.emit("minimum", sources, len(shape))
+    )
+    return n.read(n.emit("take", n.emit("dims_to_tensor", dims=(*shape, 1)), places, axis=0), 0, "wide")
 
 
 def spread(n: Node, defaults: Value, values: Value, axes: Value | None) -> Value:

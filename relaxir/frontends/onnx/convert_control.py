@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+import numpy as np
+from onnx import GraphProto
+
 from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.node import Node, Result
+from relaxir.frontends.onnx.values import Value
+from relaxir.sym import DimLike, sub
+
+Source = tuple[Value, int, int]
+"""A scan input, the axis that is walked, and whether from its end."""
 
 
 def if_(n: Node) -> Result:
@@ -17,8 +25,137 @@ def if_(n: Node) -> Result:
     known = cond.constant
     if known is not None:
         return tuple(n.host.run_graph(then if bool(known.reshape(-1)[0]) else other, ()))
+    for squeezed, kept in ((then, other), (other, then)):
+        if is_optional_squeeze(squeezed, kept):
+            return tuple(n.host.run_graph(squeezed, ()))
     return n.host.run_branches(cond, then, other, n)
 
 
-CONTROL: Final[Mapping[str, Converter]] = MappingProxyType({"If": if_})
+def is_optional_squeeze(squeezed: GraphProto, kept: GraphProto) -> bool:
+    """Whether a branch drops axes of a value that the other branch leaves as it is.
+
+    PyTorch exports ``x.squeeze(axis)`` so. The rank would depend on data; what follows is written for one rank, nearly
+    always that of the squeezed value, and squeezing checks at run time that the axis has one element.
+    """
+    work = [node for node in squeezed.node if node.op_type != "Constant"]
+    single = len(work) == len(kept.node) == len(squeezed.output) == 1
+    return (
+        single
+        and (work[0].op_type, kept.node[0].op_type) == ("Squeeze", "Identity")
+        and work[0].input[0] == kept.node[0].input[0]
+    )
+
+
+def loop(n: Node) -> Result:
+    """A loop of the IR; a trip count that is shape arithmetic becomes a dimension."""
+    graph = n.graph("body")
+    init = tuple(n.input(i) for i in range(2, len(n.proto.input)))
+    if len(graph.input) != 2 + len(init) or len(graph.output) < 1 + len(init):
+        n.fail(f"the body has {len(graph.input)} inputs and {len(graph.output)} outputs for {len(init)} carried values")
+    trips: Value | DimLike | None = None
+    if n.given(0):
+        known = n.input(0).known
+        trips = n.scalar_input(0) if known is None else known.reshape(-1)[0]
+    start = n.scalar_input(1) if n.given(1) else None
+    number_rank = len(graph.input[0].type.tensor_type.shape.dim)
+
+    def body(i: Value, carried: tuple[Value, ...]) -> tuple[Value, Sequence[Value], Sequence[Value]]:
+        number = n.emit("reshape", i, shape=(1,) * number_rank) if number_rank else i
+        results = n.host.run_graph(graph, (number, true(n), *carried))
+        if not results:
+            return true(n), carried, ()  # the problems are reported
+        return scalar(n, results[0]), results[1 : 1 + len(init)], results[1 + len(init) :]
+
+    return n.host.run_loop(body, init, trips, start, n)
+
+
+def scan(n: Node) -> Result:
+    """A loop over one axis of each scan input; reversed ones are read from the end."""
+    if n.opset < 9:
+        return batched_scan(n)
+    graph, count = n.graph("body"), n.attr("num_scan_inputs", 0)
+    states = len(n.proto.input) - count
+    outputs = len(graph.output) - states
+    axes = n.attr("scan_input_axes", (0,) * count)
+    turned = n.attr("scan_input_directions", (0,) * count)
+    if count < 1 or min(states, outputs) < 0 or {len(axes), len(turned), len(graph.input) - states} != {count}:
+        n.fail("the body, the axes and the directions do not fit the scan inputs")
+    init = tuple(n.input(i) for i in range(states))
+    sources = [(n.input(states + i), axes[i], turned[i]) for i in range(count)]
+    results = scan_over(n, init, sources)
+    rows = list(results[states:])
+    for k, flipped in enumerate(n.attr("scan_output_directions", (0,) * outputs)[:outputs]):
+        rows[k] = n.emit("flip", rows[k], axes=(0,)) if flipped else rows[k]
+    for k, axis in enumerate(n.attr("scan_output_axes", (0,) * outputs)[:outputs]):
+        order = list(range(1, rows[k].type.rank))
+        order.insert(n.axis(axis, rows[k].type.rank), 0)
+        rows[k] = n.emit("permute_dims", rows[k], axes=tuple(order)) if order[0] else rows[k]
+    return (*results[:states], *rows)
+
+
+def scan_over(n: Node, init: Sequence[Value], inputs: Sequence[Source]) -> tuple[Value, ...]:
+    """States and stacked outputs of the body run over scan inputs of one length."""
+    graph = n.graph("body")
+    first, along, _ = inputs[0]
+    length = first.type.shape[n.axis(along, first.type.rank)]
+    sources: list[Source] = []
+    for value, given, reverse in inputs:
+        axis = n.axis(given, value.type.rank)
+        shape = tuple(length if k == axis else d for k, d in enumerate(value.type.shape))
+        sources.append((value if shape == value.type.shape else n.cast_shape(value, shape), axis, reverse))
+
+    def body(i: Value, states: tuple[Value, ...]) -> tuple[Value, Sequence[Value], Sequence[Value]]:
+        rows = []
+        for value, axis, reverse in sources:
+            last = Value(i.type, None, np.array([sub(length, 1), 0], object)[:1].reshape(()))
+            rows.append(n.emit("take", value, n.emit("subtract", last, i) if reverse else i, axis=axis))
+        results = n.host.run_graph(graph, (*states, *rows))
+        return true(n), results[: len(init)] or states, results[len(init) :]
+
+    return n.host.run_loop(body, init, length, None, n)
+
+
+def batched_scan(n: Node) -> Result:
+    """Opset 8: every state and scan input has a leading batch axis; an outer loop runs over it."""
+    graph, count = n.graph("body"), n.attr("num_scan_inputs", 0)
+    if n.given(0):
+        n.unsupported("sequence_lens")
+    values = [n.input(i) for i in range(1, len(n.proto.input))]
+    turned = n.attr("directions", (0,) * count)
+    states = len(values) - count
+    if count < 1 or states < 0 or len(turned) != count or len(graph.input) != len(values):
+        n.fail("the body and the directions do not fit the scan inputs")
+
+    def body(i: Value, _: tuple[Value, ...]) -> tuple[Value, Sequence[Value], Sequence[Value]]:
+        rows = [n.emit("take", v, i, axis=0) for v in values]
+        inner = [(v, 0, turned[k]) for k, v in enumerate(rows[states:])]
+        return true(n), (), scan_over(n, rows[:states], inner)
+
+    return n.host.run_loop(body, (), values[0].type.shape[0], None, n)
+
+
+def true(n: Node) -> Value:
+    """The constant true."""
+    return n.literal(np.array(True), "bool")
+
+
+def scalar(n: Node, value: Value) -> Value:
+    """A value of one element without its axes."""
+    return n.emit("reshape", value, shape=()) if value.type.rank else value
+
+
+def has_element(n: Node) -> Result:
+    """Whether an optional holds something: tensors do, an omitted input does not."""
+    return n.scalar(n.given(0), "bool")
+
+
+CONTROL: Final[Mapping[str, Converter]] = MappingProxyType(
+    {
+        "If": if_,
+        "Loop": loop,
+        "OptionalGetElement": lambda n: n.input(0),
+        "OptionalHasElement": has_element,
+        "Scan": scan,
+    }
+)
 """Control flow by ONNX name."""

@@ -12,7 +12,7 @@ from relaxir.frontends.onnx.tensors import element_type
 from relaxir.frontends.onnx.values import Value
 from relaxir.ops.indexing import normalize_index
 from relaxir.support.dtypes import info
-from relaxir.sym import max_, min_, sub
+from relaxir.sym import min_, sub
 
 Converter = Callable[[Node], Result]
 
@@ -164,8 +164,7 @@ def reduce_over(n: Node, name: str, keepdims: bool) -> Value:
     flags = axis_flags(n, 1, rank)
     count = n.type(1).shape[0] if n.rank(1) else 1
     if not n.attr("noop_with_empty_axes", 0):
-        everything = sub(1, min_(1, count))
-        flags = tuple(max_(f, everything) for f in flags)
+        flags = n.emit("maximum", flags, n.emit("dims_to_tensor", dims=(sub(1, min_(1, count)),)))
     y = n.emit(name, split_axes(n, x, flags), axes=tuple(range(1, 2 * rank, 2)))
     if keepdims:
         return y
@@ -176,7 +175,7 @@ def reduce_over(n: Node, name: str, keepdims: bool) -> Value:
         left = stated
     else:
         n.unsupported("the number of axes is known only at run time")
-    return n.emit("reshape", y, shape=kept_extents(x.type.shape, flags, left))
+    return n.emit("reshape", y, shape=kept_extents(n, x.type.shape, flags, left))
 
 
 def arg_reduction(name: str) -> Converter:

@@ -10,6 +10,7 @@ import numpy as np
 
 from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.convert_pool import window
+from relaxir.frontends.onnx.convert_recurrent import layer
 from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.tensors import element_type
 from relaxir.frontends.onnx.values import Value
@@ -143,11 +144,11 @@ def unpacked(n: Node, x: Value, bits: int) -> Value:
 
 def front_of(n: Node, x: Value, count: int) -> Value:
     """The first elements of the last axis."""
-    return n.emit("strided_slice", x, begin=(*(0,) * (x.type.rank - 1), 0), size=(*x.type.shape[:-1], count))
+    return n.emit("strided_slice", x, axes=(x.type.rank - 1,), begin=(0,), size=(count,))
 
 
 def matmul_nbits(n: Node) -> Result:
-    """com.microsoft MatMulNBits: the weight in blocks of 4 or 8 bits, (N, blocks, bytes); dequantised, then a product."""
+    """com.microsoft MatMulNBits: a weight of 4 or 8 bits, (N, blocks, bytes), dequantised, then a product."""
     bits, block = n.attr("bits", 4), n.attr("block_size", 32)
     depth, width = n.attr("K", 0), n.attr("N", 0)
     if bits not in (4, 8) or n.optional(4) is not None:
@@ -173,6 +174,29 @@ def matmul_nbits(n: Node) -> Result:
     return y if bias is None else n.emit("add", y, bias)
 
 
+def dynamic_quantize_lstm(n: Node) -> Result:
+    """com.microsoft DynamicQuantizeLSTM: weights of 8 bits, (directions, in, 4 * hidden), dequantised; floats between.
+
+    ONNX Runtime also rounds x and the hidden state to 8 bits before each product; results agree to that rounding.
+    """
+    for index, scale in ((1, 8), (2, 10)):
+        real = lstm_weight(n, n.input(index), n.input(scale), n.input(scale + 1))
+        n.inputs[index] = n.emit("permute_dims", real, axes=(0, 2, 1))
+    del n.inputs[8:]
+    return layer("lstm")(n)
+
+
+def lstm_weight(n: Node, weight: Value, scale: Value, zero: Value) -> Value:
+    """A weight with a scale for each direction, or for each direction and column."""
+    if scale.type.rank < 2:
+        return n.emit("dequantize_linear", weight, scale, zero, axis=0)
+    depth = weight.type.shape[1]
+    if not isinstance(depth, int):
+        n.unsupported("a weight whose size is known only at run time")
+    columns = [n.emit("expand_dims", v, axes=(1,)) for v in (scale, zero)]
+    return n.emit("dequantize_linear", weight, *columns, axis=1, block_size=depth)
+
+
 QUANT: Final[Mapping[str, Converter]] = MappingProxyType(
     {
         "ConvInteger": conv_integer,
@@ -189,6 +213,7 @@ QUANT: Final[Mapping[str, Converter]] = MappingProxyType(
 MICROSOFT_QUANT: Final[Mapping[str, Callable[[Node], Result]]] = MappingProxyType(
     {
         "DequantizeLinear": dequantize,
+        "DynamicQuantizeLSTM": dynamic_quantize_lstm,
         "DynamicQuantizeMatMul": dynamic_quantize_matmul,
         "MatMulIntegerToFloat": matmul_integer_to_float,
         "MatMulNBits": matmul_nbits,

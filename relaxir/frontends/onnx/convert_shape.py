@@ -83,7 +83,7 @@ def unsqueeze(n: Node) -> Result:
     if n.opset < 13 or n.number(1) is not None:
         return n.emit("expand_dims", x, axes=axes_of(n, 1, 13) or ())
     flags = axis_flags(n, 1, x.type.rank + count_of(n, 1, -x.type.rank))
-    return n.emit("reshape", x, shape=widened_extents(x.type.shape, flags))
+    return n.emit("reshape", x, shape=widened_extents(n, x.type.shape, flags))
 
 
 def squeeze(n: Node) -> Result:
@@ -92,7 +92,7 @@ def squeeze(n: Node) -> Result:
     if n.opset >= 13 and n.given(1) and n.number(1) is None:
         flags = axis_flags(n, 1, x.type.rank)
         left = x.type.rank - count_of(n, 1, x.type.rank)
-        return n.emit("reshape", x, shape=kept_extents(x.type.shape, flags, left))
+        return n.emit("reshape", x, shape=kept_extents(n, x.type.shape, flags, left))
     axes = axes_of(n, 1, 13)
     if axes is None:
         if not all(is_const(d) for d in x.type.shape):

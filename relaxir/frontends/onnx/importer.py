@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from types import MappingProxyType
 
 from onnx import GraphProto, NodeProto, ValueInfoProto
@@ -112,6 +114,7 @@ class Importer:
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         opset = self.source.opsets.get(domain, self.opset) if domain else self.opset
         converter = CONVERTERS.get((domain, proto.op_type))
+        noted = len(self.problems)
         try:
             if converter is None:
                 self.expanded(proto, inputs)
@@ -128,7 +131,7 @@ class Importer:
             value = values[index] if index < len(values) else None
             if value is not None:
                 self.scopes[-1][name] = value
-            elif name:
+            elif name and len(self.problems) == noted:
                 self.not_computed[name] = f"{describe(proto)}: output {index} `{name}` is not supported"
 
     def expanded(self, proto: NodeProto, inputs: Sequence[Value | None]) -> None:
@@ -259,17 +262,60 @@ class Importer:
         """An If on a run-time condition."""
 
         def branch(graph: GraphProto) -> Expr:
-            sizes = dict(self.sizes)  # what a branch names is known in that branch only
-            results = self.run_graph(graph, ())
-            if self.problems:
-                raise report(self.problems, self.source.name)
-            self.sizes = sizes
-            return TupleExpr(tuple(r.materialize(self.bb) for r in results))
+            with self.inside():
+                results = self.run_graph(graph, ())
+                self.raise_problems()
+                return TupleExpr(tuple(r.materialize(self.bb) for r in results))
 
         test = cond if cond.type.rank == 0 else node.emit("reshape", cond, shape=())
         var = self.bb.if_then_else(test.materialize(self.bb), lambda: branch(then), lambda: branch(other))
         wrapped = node.wrap(var)
         return wrapped if isinstance(wrapped, tuple) else (wrapped,)
+
+    def run_loop(
+        self,
+        body: Callable[[Value, tuple[Value, ...]], tuple[Value, Sequence[Value], Sequence[Value]]],
+        init: Sequence[Value],
+        trips: Value | DimLike | None,
+        start: Value | None,
+        node: Node,
+    ) -> tuple[Value, ...]:
+        """A loop: see `BlockBuilder.loop`."""
+
+        def iteration(i: Var, carried: tuple[Var, ...]) -> tuple[Expr, list[Expr], list[Expr]]:
+            with self.inside():
+                goes_on, later, scans = body(Value.of(i), tuple(map(Value.of, carried)))
+                self.raise_problems()
+                tensors = [v.materialize(self.bb) for v in (goes_on, *later, *scans)]
+                return tensors[0], tensors[1 : 1 + len(later)], tensors[1 + len(later) :]
+
+        first = [v.materialize(self.bb) for v in init]
+        limit = trips.materialize(self.bb) if isinstance(trips, Value) else trips
+        var = self.bb.loop(iteration, first, limit, None if start is None else start.materialize(self.bb))
+        wrapped = node.wrap(var)
+        return wrapped if isinstance(wrapped, tuple) else (wrapped,)
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """A body: what it learns of values around it (an expression, sizes read) is not known after it."""
+        scopes, sizes = self.scopes, dict(self.sizes)
+        copies: dict[int, Value] = {}
+
+        def copy(v: Value | None) -> Value | None:
+            return None if v is None else copies.setdefault(id(v), replace(v))
+
+        self.scopes = [{name: copy(v) for name, v in scope.items()} for scope in scopes]
+        try:
+            yield
+        finally:
+            self.scopes, self.sizes = scopes, sizes
+
+    def raise_problems(self) -> None:
+        """Give up a body with problems: they are reported as those of the node that holds it."""
+        if self.problems:
+            found = report(self.problems, self.source.name)
+            self.problems = []
+            raise found
 
 
 def named(error: RelaxirError, proto: NodeProto) -> RelaxirError:

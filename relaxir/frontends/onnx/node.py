@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from onnx import AttributeProto, GraphProto, NodeProto
@@ -42,6 +42,16 @@ class Host(Protocol):
 
     def run_branches(self, cond: Value, then: GraphProto, other: GraphProto, node: Node) -> tuple[Value, ...]:
         """Import an If whose condition is known only at run time."""
+
+    def run_loop(
+        self,
+        body: Callable[[Value, tuple[Value, ...]], tuple[Value, Sequence[Value], Sequence[Value]]],
+        init: Sequence[Value],
+        trips: Value | DimLike | None,
+        start: Value | None,
+        node: Node,
+    ) -> tuple[Value, ...]:
+        """A loop: see `BlockBuilder.loop`."""
 
 
 class Node(Emitter):

@@ -46,9 +46,8 @@ def evaluate(
         return results[0] if len(results) == 1 else results
     func = module.functions.get(name)
     if isinstance(func, Function) and len(func.params) == len(values):
-        values = tuple(
-            _sizes(v) if isinstance(p.type, ShapeType) else v for v, p in zip(values, func.params, strict=True)
-        )
+        pairs = zip(values, func.params, strict=True)
+        values = tuple(_sizes(v) if isinstance(p.type, ShapeType) else v for v, p in pairs)
     return _fresh(run_graph(module, name, values, libraries))
 
 

@@ -13,7 +13,7 @@ from relaxir.runtime.interp.lanes import Affine, Lanes
 from relaxir.runtime.interp.memory import Memory, of_array
 from relaxir.support.errors import InternalError
 from relaxir.sym import DimLike, evaluate
-from relaxir.tir import Bcast, Binary, BinOp, Buffer, Call, Cast, Const, Expr, Extent, Load, Select, Size, Var
+from relaxir.tir import Bcast, Binary, BinOp, Buffer, Call, Cast, Const, Expr, Extent, Load, Select, Size, Var, Word
 
 Array = NDArray[Any]
 Value: TypeAlias = "Array | Affine"
@@ -146,6 +146,8 @@ class Evaluator:
         return known[1]
 
     def _compute(self, expr: Expr) -> Value:
+        if isinstance(expr, Word):
+            return self._word(expr)
         if isinstance(expr, Load):
             return self._load(expr)
         if isinstance(expr, Binary):
@@ -171,6 +173,18 @@ class Evaluator:
         if not offset.terms:
             return numerics.from_memory(memory.flat[offset.base], expr.dtype)
         return numerics.from_memory(memory.view(offset, self.lanes), expr.dtype)
+
+    def _word(self, expr: Word) -> Value:
+        offset = self.locate(expr.buffer, expr.indices)
+        if offset is None:
+            return np.zeros((), np.int32)
+        positions, flat = self.array(offset), self.memory(expr.buffer).flat
+        wrong = positions + 3 >= flat.size
+        if np.any(wrong if self.mask is None else wrong & self.mask):
+            raise InternalError(f"a word reaches past the end of buffer `{expr.buffer.name}`")
+        parts = [np.take(flat, positions + n, mode="clip").astype(np.uint8).astype(np.uint32) for n in range(4)]
+        word = parts[0] | parts[1] << np.uint32(8) | parts[2] << np.uint32(16) | parts[3] << np.uint32(24)
+        return np.asarray(word).astype(np.int32)
 
     def _binary(self, expr: Binary) -> Value:
         a, b = self.eval(expr.a), self.eval(expr.b)

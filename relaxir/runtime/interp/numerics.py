@@ -114,6 +114,15 @@ def _atan2(a: Array, b: Array) -> Array:
     return np.arctan2(a.astype(np.float64), b.astype(np.float64))
 
 
+def _dot4(a: Array, b: Array) -> Array:
+    total: Any = 0
+    for n in range(4):
+        unsigned = (a >> np.int32(8 * n)) & np.int32(255)
+        signed = (b << np.int32(24 - 8 * n)) >> np.int32(24)
+        total = total + unsigned * signed
+    return np.asarray(total)
+
+
 BINARY: Final[Mapping[BinOp, Binary]] = MappingProxyType(
     {
         BinOp.ADD: np.add,
@@ -139,6 +148,7 @@ BINARY: Final[Mapping[BinOp, Binary]] = MappingProxyType(
         BinOp.GT: np.greater,
         BinOp.GE: np.greater_equal,
         BinOp.ATAN2: _atan2,
+        BinOp.DOT4: _dot4,
     }
 )
 

@@ -15,7 +15,8 @@ from relaxir.schedule.epilogue import collect_epilogue
 from relaxir.schedule.loops import Machine, loop, nest, parallel, seq
 from relaxir.schedule.padding import stage_factor
 from relaxir.schedule.program import Program
-from relaxir.schedule.roles import Roles, assign_roles
+from relaxir.schedule.quads import quad_roles
+from relaxir.schedule.roles import Roles, Tail, assign_roles
 from relaxir.schedule.stage_nest import parallel_nest
 from relaxir.schedule.tile import At, Epilogue, TileSpec, masked, packed_lanes, panel_at, tiles
 from relaxir.support.dtypes import info
@@ -70,9 +71,14 @@ class ContractionRule:
         windows = _stage_windows(found, stages[1:], program, machine)
         if windows is not None:
             return windows
-        roles = assign_roles(found)
+        words = quad_roles(found)
+        roles = assign_roles(found) if words is None else words
         if roles is None:
             return None
+        if words is not None:
+            on_the_fly = words.on_the_fly and not _few_rows(words) and _fits_stack(words, machine)
+            epilogue, taken = collect_epilogue(program, found, stages[1:])
+            return schedule_contraction(replace(words, on_the_fly=on_the_fly), epilogue, machine), 1 + taken
         dot = roles.on_the_fly and (_few_rows(roles) or not _fits_stack(roles, machine))
         if dot and not _contiguous(roles):
             return None
@@ -173,7 +179,7 @@ def schedule_contraction(roles: Roles, epilogue: Epilogue, machine: Machine) -> 
         if one is not None:
             return one
         return parallel((*roles.outer, panels), _panel(job, panels.var, ONE_ROW), machine)
-    dotted = roles.on_the_fly and not is_const(row.extent) and _contiguous(roles)
+    dotted = roles.on_the_fly and roles.tail is None and not is_const(row.extent) and _contiguous(roles)
     fewest = 2 if one is not None else FEW_ROWS + 1 if dotted else 1
     blocks, rows, lets = _row_blocks(job, row.extent, fewest)
     body = _panel(job, panels.var, rows)
@@ -267,12 +273,16 @@ def _panel(job: Job, panel: Var, rows: Rows) -> Stmt:
         roles = replace(roles, scalar=masked(roles.scalar, in_range))
     if roles.packed or roles.padded:
         return _rows(replace(job, roles=roles), panel, rows, inside)
-    roles = replace(roles, vector=masked(roles.vector, in_range))
+    roles = replace(roles, vector=masked(roles.vector, in_range), tail=_masked_tail(roles.tail, in_range))
     partial = _rows(replace(job, roles=roles), panel, rows, inside)
     if is_const(job.roles.lane.extent) and int(job.roles.lane.extent) < job.width:
         return partial
     full = job.columns >= panel * job.width + job.width
     return If(full, _rows(job, panel, rows, None), partial)
+
+
+def _masked_tail(tail: Tail | None, inside: Expr) -> Tail | None:
+    return None if tail is None else replace(tail, vector=masked(tail.vector, inside))
 
 
 def _rows(job: Job, panel: Var, rows: Rows, inside: Callable[[Expr, Expr], Expr] | None) -> Stmt:
@@ -285,10 +295,11 @@ def _rows(job: Job, panel: Var, rows: Rows, inside: Callable[[Expr, Expr], Expr]
     row = roles.row.var if roles.row is not None and roles.row.extent != 1 else None
     at = panel_at(roles.lane.var, panel, job.width, row, first)
     spec = TileSpec(roles.scalar, roles.vector, at, roles.reduce, job.width, job.epilogue, True, config.unroll)
+    spec = _with_product(spec, roles)
     if row is None:
         only = {roles.row.var: const(0)} if roles.row is not None else {}
         return substitute_vars(tiles(spec, const(1), (1, 1), job.vectors, inside), only)
-    if roles.packed and len(roles.reduce) == 1:
+    if roles.packed and len(roles.reduce) == 1 and any(packed_lanes(e, roles.lane) for e in loads_of(roles.vector)):
         spec = replace(spec, prefetch=_prefetcher(roles, at, panel, t, config.unroll))
 
     count = rows.count
@@ -301,6 +312,12 @@ def _rows(job: Job, panel: Var, rows: Rows, inside: Callable[[Expr, Expr], Expr]
         size = binary(BinOp.FLOORDIV, (t + 1) * count, number) - begin
         cases = Let(height, size, tiles(spec, height, heights, job.vectors, inside))
     return loop(t, number, Let(first, rows.start + begin, cases))
+
+
+def _with_product(spec: TileSpec, roles: Roles) -> TileSpec:
+    tail = roles.tail
+    left = None if tail is None else (tail.axis, tail.scalar, tail.vector)
+    return replace(spec, product=roles.product, tail=left)
 
 
 def _prefetcher(roles: Roles, at: At, panel: Var, t: Var, unroll: int) -> Callable[[Expr], Stmt]:
@@ -333,6 +350,7 @@ def _one_row(job: Job) -> Stmt:
     spec = TileSpec(
         roles.scalar, roles.vector, at, roles.reduce, job.width, job.epilogue, False, job.machine.config.unroll
     )
+    spec = _with_product(spec, roles)
 
     def make(number: Expr) -> Stmt:
         known = int(number.value) if isinstance(number, Const) else 0
@@ -372,7 +390,8 @@ def _pack_panel(job: Job, panel: Var, rows: Rows) -> Stmt:
         full = panel * width + width <= job.columns
         copied = If(full, copied, fill(masked(roles.vector, lane.var < job.columns)))
     lanes = binary(BinOp.MOD, lane.var, const(width))
-    packed = replace(roles, vector=Load(store, (*(a.var for a in roles.reduce), lanes)), on_the_fly=False)
+    tail = roles.tail if job.exact else _masked_tail(roles.tail, lane.var < job.columns)
+    packed = replace(roles, vector=Load(store, (*(a.var for a in roles.reduce), lanes)), on_the_fly=False, tail=tail)
 
     def inside(_: Expr, lane_index: Expr) -> Expr:
         return panel * width + lane_index < job.columns

@@ -1,0 +1,91 @@
+"""Converters of recurrent layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from relaxir.frontends.onnx.convert_math import Converter
+from relaxir.frontends.onnx.node import Node, Result
+from relaxir.frontends.onnx.values import Value
+from relaxir.ops.recurrent_cells import ACTIVATIONS, DEFAULTS, GATES, Activation
+from relaxir.sym import DimLike
+
+WITH_ALPHA: Final = frozenset({"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"})
+WITH_BETA: Final = frozenset({"affine", "scaledtanh", "hardsigmoid"})
+
+
+def layer(kind: str) -> Converter:
+    """The converter of one kind of layer."""
+
+    def convert(n: Node) -> Result:
+        """Defaults filled in; layout 1 by transposing to layout 0 and back."""
+        batch_first = n.attr("layout", 0) == 1
+        direction = n.attr("direction", "forward").lower()
+        ways = 2 if direction == "bidirectional" else 1
+        x = turned(n, n.input(0), (1, 0, 2), batch_first)
+        batch, dtype = x.type.shape[1], x.type.dtype
+        stated = n.type(2).shape[-1:]
+        hidden = n.attr("hidden_size", stated[0] if stated and isinstance(stated[0], int) else 0)
+        if hidden < 1:
+            n.unsupported("a hidden size that is known only at run time")
+        width = GATES[kind] * hidden
+
+        def weights(index: int, *shape: DimLike) -> Value:
+            value = n.input(index)
+            if value.type.rank != 1 + len(shape):
+                n.fail(f"input {index} has rank {value.type.rank}, expected {1 + len(shape)}")
+            return value if value.type.shape == (ways, *shape) else n.cast_shape(value, (ways, *shape))
+
+        def state(index: int) -> Value:
+            if n.given(index):
+                return turned(n, n.input(index), (1, 0, 2), batch_first)
+            return n.emit("broadcast_to", n.literal(np.zeros((1, 1, 1)), dtype), shape=(ways, batch, hidden))
+
+        bias = weights(3, 2 * width) if n.given(3) else n.literal(np.zeros((ways, 2 * width)), dtype)
+        operands = [x, weights(1, width, x.type.shape[2]), weights(2, width, hidden), bias, state(5)]
+        if kind == "lstm":
+            operands += [state(6), *([weights(7, 3 * hidden)] if n.given(7) else [])]
+        operands += [n.input(4)] if n.given(4) else []
+        results = n.emit_tuple(
+            kind,
+            *operands,
+            direction=direction,
+            activations=tuple(activations(n, kind, ways)),
+            clip=n.attr("clip", 0.0),
+            linear_before_reset=bool(n.attr("linear_before_reset", 0)),
+            input_forget=bool(n.attr("input_forget", 0)),
+            peepholes=kind == "lstm" and n.given(7),
+            lengths=n.given(4),
+        )
+        y, *last = results
+        return (turned(n, y, (2, 0, 1, 3), batch_first), *(turned(n, v, (1, 0, 2), batch_first) for v in last))
+
+    return convert
+
+
+def turned(n: Node, value: Value, axes: tuple[int, ...], needed: bool) -> Value:
+    """A value with its axes in another order."""
+    if value.type.rank != len(axes):
+        n.fail(f"expected {len(axes)} axes, got {value.type.rank}")
+    return n.emit("permute_dims", value, axes=axes) if needed else value
+
+
+def activations(n: Node, kind: str, ways: int) -> Iterator[Activation]:
+    """Activations with their parameters: each list is used up by the functions that have one."""
+    names = n.attr("activations", ()) or DEFAULTS[kind] * ways
+    alphas, betas = (iter(n.attr(a, ())) for a in ("activation_alpha", "activation_beta"))
+    for given in names:
+        name = str(given).lower()
+        if name not in ACTIVATIONS:
+            n.unsupported(f"activation {given}")
+        _, alpha, beta = ACTIVATIONS[name]
+        alpha = next(alphas, alpha) if name in WITH_ALPHA else alpha
+        yield name, alpha, next(betas, beta) if name in WITH_BETA else beta
+
+
+RECURRENT: Final[Mapping[str, Converter]] = MappingProxyType({k.upper(): layer(k) for k in GATES})
+"""Recurrent layers by ONNX name."""

@@ -1,0 +1,418 @@
+"""Converters of elementwise operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import log, pi
+from types import MappingProxyType
+from typing import Final
+
+from relaxir.frontends.torch.node import Converter, Node
+from relaxir.frontends.torch.tensors import promoted
+from relaxir.frontends.values import Value
+from relaxir.support.dtypes import info
+
+LOGICAL: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "add": "logical_or",
+        "multiply": "logical_and",
+        "maximum": "logical_or",
+        "minimum": "logical_and",
+        "bitwise_and": "logical_and",
+        "bitwise_or": "logical_or",
+        "bitwise_xor": "logical_xor",
+        "bitwise_not": "logical_not",
+    }
+)
+"""Operators that mean these on bools."""
+
+
+def unary(name: str) -> Converter:
+    """An operator that keeps the dtype."""
+
+    def convert(n: Node) -> Value:
+        x = n.value()
+        return n.emit(LOGICAL.get(name, name) if x.type.dtype == "bool" else name, x)
+
+    return convert
+
+
+def float_unary(name: str) -> Converter:
+    """An operator of floats; integers become the default float."""
+    return lambda n: n.emit(name, n.floating(n.value()))
+
+
+def rounding(name: str) -> Converter:
+    """Rounding: integers stay as they are."""
+
+    def convert(n: Node) -> Value:
+        if n.integer("decimals"):
+            n.unsupported("rounding to decimals")
+        x = n.value()
+        return n.emit(name, x) if info(x.type.dtype).is_float else x
+
+    return convert
+
+
+def binary(name: str) -> Converter:
+    """An operator in the common dtype."""
+
+    def convert(n: Node) -> Value:
+        a, b = n.pair()
+        return n.emit(LOGICAL.get(name, name) if a.type.dtype == "bool" else name, a, b)
+
+    return convert
+
+
+def scaled(name: str, reverse: bool = False) -> Converter:
+    """Sum or difference with a factor ``alpha`` of the second operand."""
+
+    def convert(n: Node) -> Value:
+        a, b = n.pair(n.out_dtype)
+        if reverse:
+            a, b = b, a
+        alpha = n.get("alpha", 1)
+        if alpha != 1:
+            b = n.emit("multiply", b, n.operand(alpha, b.type.dtype))
+        return n.emit(LOGICAL.get(name, name) if a.type.dtype == "bool" else name, a, b)
+
+    return convert
+
+
+def divide(n: Node) -> Value:
+    """True quotient, or rounded as asked."""
+    mode = n.get("rounding_mode")
+    a, b = n.pair(n.out_dtype)
+    if mode is None:
+        return n.emit("divide", a, b)
+    return n.emit({"floor": "floor_divide", "trunc": "trunc_divide"}[mode], a, b)
+
+
+def power(n: Node) -> Value:
+    """Small constant exponents are products and roots, as in torch."""
+    exponent = n.args["exponent"]
+    dtype = n.out_dtype
+    x = n.operand(n.args["self"], dtype)
+    if isinstance(exponent, int | float) and not isinstance(exponent, bool):
+        if exponent in (2, 3):
+            square = n.emit("multiply", x, x)
+            return square if exponent == 2 else n.emit("multiply", square, x)
+        if exponent == 1:
+            return x
+        if exponent in (0.5, -0.5, -1) and info(dtype).is_float:
+            return n.emit({0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}[exponent], x)
+    return n.emit("power", x, n.operand(exponent, dtype))
+
+
+def logical(name: str) -> Converter:
+    """An operator of truth values; numbers are true unless 0."""
+
+    def convert(n: Node) -> Value:
+        names = [k for k in ("self", "other") if k in n.args]
+        return n.emit(name, *(n.truth(n.value(k)) for k in names))
+
+    return convert
+
+
+def clamp(n: Node) -> Value:
+    """Bounds may be numbers, tensors or missing."""
+    dtype = n.out_dtype
+    result = n.operand(n.args["self"], dtype)
+    for name, op in (("min", "maximum"), ("max", "minimum")):
+        if n.has(name):
+            result = n.emit(op, result, n.operand(n.get(name), dtype))
+    return result
+
+
+def hardtanh(n: Node) -> Value:
+    """Clamped to constant bounds."""
+    x = n.value()
+    low, high = n.get("min_val", -1), n.get("max_val", 1)
+    return n.emit("minimum", n.emit("maximum", x, n.operand(low, x.type.dtype)), n.operand(high, x.type.dtype))
+
+
+def relu6(n: Node) -> Value:
+    """Clamped to 0..6."""
+    return n.emit("minimum", n.emit("maximum", n.value(), 0), 6)
+
+
+def where(n: Node) -> Value | tuple[Value, ...]:
+    """Choice by a mask; without values the positions where it holds."""
+    condition = n.truth(n.value("condition"))
+    if "self" not in n.args:
+        rows = n.emit("nonzero", condition)
+        return tuple(column(n, rows, axis) for axis in range(max(condition.type.rank, 1)))
+    dtype = promoted(n.args["self"], n.args["other"])
+    return n.emit("where", condition, *(n.operand(n.args[k], dtype) for k in ("self", "other")))
+
+
+def column(n: Node, rows: Value, axis: int) -> Value:
+    """One row of positions as a vector."""
+    row = n.emit("strided_slice", rows, axes=(0,), begin=(axis,), size=(1,))
+    return n.emit("squeeze", row, axes=(0,))
+
+
+def masked_fill(n: Node) -> Value:
+    """A value where the mask holds."""
+    x = n.value()
+    return n.emit("where", n.truth(n.value("mask")), n.operand(n.args["value"], x.type.dtype), x)
+
+
+def fused(op: str) -> Converter:
+    """``self + value * (tensor1 op tensor2)``."""
+
+    def convert(n: Node) -> Value:
+        dtype = n.out_dtype
+        x, a, b = (n.operand(n.args[k], dtype) for k in ("self", "tensor1", "tensor2"))
+        term = n.emit(op, a, b)
+        factor = n.get("value", 1)
+        return n.emit("add", x, term if factor == 1 else n.emit("multiply", term, n.operand(factor, dtype)))
+
+    return convert
+
+
+def lerp(n: Node) -> Value:
+    """``start + weight * (end - start)``."""
+    dtype = n.out_dtype
+    start, end, weight = (n.operand(n.args[k], dtype) for k in ("self", "end", "weight"))
+    return n.emit("add", start, n.emit("multiply", weight, n.emit("subtract", end, start)))
+
+
+def to_dtype(n: Node) -> Value:
+    """Another dtype; device and memory layout mean nothing here."""
+    return n.cast(n.value(), n.out_dtype)
+
+
+def identity(n: Node) -> Value:
+    """The first argument."""
+    return n.value(next(iter(n.args)))
+
+
+def copied(n: Node) -> Value:
+    """``src`` at the shape and dtype of ``self``."""
+    x = n.value()
+    return n.broadcast(n.cast(n.value("src"), x.type.dtype), x.type.shape)
+
+
+def dropout(n: Node) -> Value | tuple[Value, ...]:
+    """The input, at inference."""
+    if n.flag("train") or n.flag("training"):
+        n.unsupported("training mode")
+    x = n.value(next(iter(n.args)))
+    return (x, n.full(x.type.shape, True, "bool")) if isinstance(n.fx.meta.get("val"), tuple | list) else x
+
+
+def gelu(n: Node) -> Value:
+    """Exact or by tanh."""
+    return n.emit("gelu", n.value(), approximate=n.get("approximate", "none"))
+
+
+def with_number(name: str, argument: str, attr: str, default: float) -> Converter:
+    """An operator of a float with one number."""
+    return lambda n: n.emit(name, n.value(), **{attr: float(n.number(argument, default))})
+
+
+def elu(n: Node) -> Value:
+    """Exponential linear unit with its three factors."""
+    x = n.value()
+    alpha, scale, inner = (float(n.number(k, 1.0)) for k in ("alpha", "scale", "input_scale"))
+    if inner != 1.0:
+        n.unsupported("input_scale other than 1")
+    if scale == 1.0:
+        return n.emit("elu", x, alpha=alpha)
+    return n.emit("multiply", n.emit("elu", x, alpha=alpha), scale)
+
+
+def softplus(n: Node) -> Value:
+    """``log(1 + exp(beta * x)) / beta``; linear beyond the threshold, where both agree."""
+    x = n.value()
+    beta = float(n.number("beta", 1.0))
+    if beta == 1.0:
+        return n.emit("softplus", x)
+    return n.emit("divide", n.emit("softplus", n.emit("multiply", x, beta)), beta)
+
+
+def log_sigmoid(n: Node) -> Value | tuple[Value, ...]:
+    """``-softplus(-x)``."""
+    x = n.value()
+    y = n.emit("negative", n.emit("softplus", n.emit("negative", x)))
+    return (y, x) if isinstance(n.fx.meta.get("val"), tuple | list) else y
+
+
+def prelu(n: Node) -> Value:
+    """Slopes of channels, or as they broadcast."""
+    x, slope = n.value(), n.value("weight")
+    if slope.type.rank == 1 and x.type.rank > 2:
+        slope = n.reshape(slope, (slope.type.shape[0], *(1,) * (x.type.rank - 2)))
+    return n.emit("prelu", x, slope)
+
+
+def glu(n: Node) -> Value:
+    """First half times the sigmoid of the second."""
+    x = n.value()
+    axis = n.axis(default=-1)
+    half = x.type.shape[axis] // 2
+    a, b = n.emit_tuple("split", x, sizes=(half, half), axis=axis)
+    return n.emit("multiply", a, n.emit("sigmoid", b))
+
+
+def times(name: str, factor: float, inside: bool = False) -> Converter:
+    """An operator with a factor inside or outside."""
+
+    def convert(n: Node) -> Value:
+        x = n.floating(n.value())
+        if inside:
+            return n.emit(name, n.emit("multiply", x, factor))
+        return n.emit("multiply", n.emit(name, x), factor)
+
+    return convert
+
+
+def erfc(n: Node) -> Value:
+    """``1 - erf(x)``."""
+    return n.emit("subtract", n.scalar(1.0, n.out_dtype), n.emit("erf", n.floating(n.value())))
+
+
+def square(n: Node) -> Value:
+    """``x * x``."""
+    return n.emit("multiply", n.value(), n.value())
+
+
+def frac(n: Node) -> Value:
+    """Part after the point."""
+    return n.emit("subtract", n.value(), n.emit("trunc", n.value()))
+
+
+def classify(name: str) -> Converter:
+    """NaN and infinity tests; integers are finite."""
+
+    def convert(n: Node) -> Value:
+        x = n.value()
+        if not info(x.type.dtype).is_float:
+            return n.full(x.type.shape, name == "isfinite", "bool")
+        if name != "isfinite":
+            return n.emit(name, x)
+        return n.emit("logical_not", n.emit("logical_or", n.emit("isnan", x), n.emit("isinf", x)))
+
+    return convert
+
+
+FLOAT_UNARY: Final = (
+    "acos acosh asin asinh atan atanh cos cosh erf exp expm1 log log1p log2 reciprocal rsqrt sigmoid sin sinh sqrt tan "
+    "tanh"
+)
+BINARY: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "bitwise_and": "bitwise_and",
+        "bitwise_or": "bitwise_or",
+        "bitwise_xor": "bitwise_xor",
+        "__and__": "bitwise_and",
+        "__or__": "bitwise_or",
+        "__xor__": "bitwise_xor",
+        "bitwise_left_shift": "left_shift",
+        "__lshift__": "left_shift",
+        "bitwise_right_shift": "right_shift",
+        "__rshift__": "right_shift",
+        "eq": "equal",
+        "ne": "not_equal",
+        "lt": "less",
+        "le": "less_equal",
+        "gt": "greater",
+        "ge": "greater_equal",
+        "fmod": "trunc_mod",
+        "remainder": "floor_mod",
+        "floor_divide": "floor_divide",
+        "mul": "multiply",
+        "multiply": "multiply",
+        "maximum": "maximum",
+        "minimum": "minimum",
+        "atan2": "atan2",
+        "arctan2": "atan2",
+    }
+)
+
+ELEMENTWISE: Final[Mapping[str, Converter]] = MappingProxyType(
+    {
+        **{k: float_unary(k) for k in FLOAT_UNARY.split()},
+        **{
+            k: unary(v)
+            for k, v in (
+                ("abs", "abs"),
+                ("bitwise_not", "bitwise_not"),
+                ("neg", "negative"),
+                ("relu", "relu"),
+                ("sign", "sign"),
+                ("sgn", "sign"),
+                ("silu", "silu"),
+                ("mish", "mish"),
+            )
+        },
+        **{k: rounding(k) for k in ("ceil", "floor", "round", "trunc")},
+        **{k: binary(v) for k, v in BINARY.items()},
+        **{k: logical(k) for k in ("logical_and", "logical_not", "logical_or", "logical_xor")},
+        **{k: classify(k) for k in ("isnan", "isinf", "isfinite")},
+        **dict.fromkeys(
+            (
+                "alias",
+                "clone",
+                "contiguous",
+                "detach",
+                "detach_",
+                "lift_fresh",
+                "lift_fresh_copy",
+                "positive",
+                "view_of",
+                "resolve_conj",
+                "resolve_neg",
+                "_conj",
+            ),
+            identity,
+        ),
+        **dict.fromkeys(("to", "_to_copy", "type_as", "float", "double", "half", "long", "int", "bool"), to_dtype),
+        **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout", "native_dropout"), dropout),
+        "add": scaled("add"),
+        "addcdiv": fused("divide"),
+        "addcmul": fused("multiply"),
+        "celu": with_number("celu", "alpha", "alpha", 1.0),
+        "clamp": clamp,
+        "clamp_max": clamp,
+        "clamp_min": clamp,
+        "clip": clamp,
+        "copy": copied,
+        "fill": lambda n: n.full(n.shape, n.get("value"), n.value().type.dtype),
+        "zero": lambda n: n.full(n.shape, 0, n.value().type.dtype),
+        "deg2rad": times("negative", -pi / 180),
+        "div": divide,
+        "divide": divide,
+        "elu": elu,
+        "erfc": erfc,
+        "exp2": times("exp", log(2), inside=True),
+        "frac": frac,
+        "gelu": gelu,
+        "glu": glu,
+        "hardsigmoid": lambda n: n.emit("hard_sigmoid", n.value(), alpha=1 / 6, beta=0.5),
+        "hardswish": unary("hard_swish"),
+        "hardtanh": hardtanh,
+        "leaky_relu": with_number("leaky_relu", "negative_slope", "alpha", 0.01),
+        "lerp": lerp,
+        "log10": times("log", 1 / log(10)),
+        "log_sigmoid": log_sigmoid,
+        "log_sigmoid_forward": log_sigmoid,
+        "masked_fill": masked_fill,
+        "pow": power,
+        "prelu": prelu,
+        "_prelu_kernel": prelu,
+        "relu6": relu6,
+        "rsub": scaled("subtract", reverse=True),
+        "selu": unary("selu"),
+        "softplus": softplus,
+        "softsign": unary("softsign"),
+        "special_expit": float_unary("sigmoid"),
+        "square": square,
+        "sub": scaled("subtract"),
+        "subtract": scaled("subtract"),
+        "true_divide": divide,
+        "where": where,
+    }
+)
+"""Elementwise operators by the name of the ATen packet."""

@@ -1,0 +1,257 @@
+"""Converters of gathers, scatters and indexing by tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from relaxir.frontends.torch.elementwise import column
+from relaxir.frontends.torch.node import Arg, Converter, Node
+from relaxir.frontends.torch.shape import replaced
+from relaxir.frontends.values import Value
+from relaxir.ops.indexing import expand_target
+from relaxir.sym import DimLike, product
+
+
+def embedding(n: Node) -> Value:
+    """Rows of a table."""
+    return n.emit("take", n.value("weight"), n.indices(n.value("indices")), axis=0)
+
+
+def index_select(n: Node) -> Value:
+    """Slices along an axis."""
+    index = n.indices(n.value("index"))
+    return n.emit("take", n.value(), n.reshape(index, (1,)) if not index.type.rank else index, axis=n.axis())
+
+
+def gather(n: Node) -> Value:
+    """One element per index."""
+    x, index = n.value(), n.indices(n.value("index"))
+    if not x.type.rank or not index.type.rank:
+        n.unsupported("a scalar")
+    return n.emit("gather_elements", x, index, axis=n.axis())
+
+
+REDUCTIONS: Final = MappingProxyType(
+    {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add": "add", "multiply": "mul"}
+)
+"""Names of scatter reductions."""
+
+
+def scatter(kind: str = "") -> Converter:
+    """Elements written at indices, or combined with what is there."""
+
+    def convert(n: Node) -> Value:
+        x, index = n.value(), n.indices(n.value("index"))
+        reduction = REDUCTIONS.get(n.get("reduce", kind), n.get("reduce", kind)) or "none"
+        if reduction == "mean" or ("include_self" in n.args and not n.flag("include_self", True)):
+            n.unsupported("this reduction" if reduction == "mean" else "include_self=False")
+        src = n.operand(n.get("src", n.get("value")), x.type.dtype)
+        if not src.type.rank:
+            src = n.broadcast(src, index.type.shape)
+        elif src.type.shape != index.type.shape:  # only the front of the source is meant
+            rank = index.type.rank
+            src = n.emit("strided_slice", src, axes=tuple(range(rank)), begin=(0,) * rank, size=index.type.shape)
+        return n.emit("scatter_elements", x, index, src, axis=n.axis(), reduction=reduction)
+
+    return convert
+
+
+def nonzero(n: Node) -> Value:
+    """Positions, one row each."""
+    x = n.value()
+    if not x.type.rank:
+        n.unsupported("a scalar")
+    return n.permute(n.emit("nonzero", x), (1, 0))
+
+
+def positions(n: Node, given: Sequence[Value | None]) -> list[tuple[int, Value]]:
+    """Indexed axes with their indices; a mask is the positions where it holds."""
+    found: list[tuple[int, Value]] = []
+    axis = 0
+    for index in given:
+        if index is None:
+            axis += 1
+        elif index.type.dtype in ("bool", "uint8"):
+            mask = n.truth(index)
+            shape = n.value().type.shape[axis : axis + mask.type.rank]
+            rows = n.emit("nonzero", n.broadcast(mask, shape))
+            found.extend((axis + i, column(n, rows, i)) for i in range(mask.type.rank))
+            axis += mask.type.rank
+        else:
+            found.append((axis, n.indices(index)))
+            axis += 1
+    return found
+
+
+def joined(n: Node, indices: Sequence[Value]) -> tuple[Value, tuple[DimLike, ...]]:
+    """Indices broadcast together, one position in the last axis; and their common shape."""
+    shape: tuple[DimLike, ...] = ()
+    for index in indices:
+        shape = expand_target(index.type.shape, shape, n.facts)
+    wide = [n.cast(n.broadcast(i, shape), "int64") for i in indices]
+    return n.emit("stack", *wide, axis=len(shape)), shape
+
+
+def indexed_order(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
+    """Indexed axes first, then the others."""
+    return (*axes, *(a for a in range(rank) if a not in axes))
+
+
+def first_place(axes: Sequence[int]) -> int:
+    """Where the indices' axes stand in the result: at the first indexed axis if all are neighbours, else in front."""
+    return axes[0] if list(axes) == list(range(axes[0], axes[0] + len(axes))) else 0
+
+
+def index(n: Node) -> Value:
+    """``self[i, :, j]`` with tensors."""
+    x = n.value()
+    found = positions(n, n.get("indices"))
+    if len(found) == 1:
+        return n.emit("take", x, found[0][1], axis=found[0][0])
+    axes = [axis for axis, _ in found]
+    places, shape = joined(n, [i for _, i in found])
+    picked = n.emit("gather_nd", n.permute(x, indexed_order(x.type.rank, axes)), places)
+    return n.permute(picked, into_place(picked.type.rank, len(shape), first_place(axes)))
+
+
+def into_place(rank: int, count: int, first: int) -> tuple[int, ...]:
+    """Axes that move the leading ``count`` ones to place ``first``."""
+    return (*range(count, count + first), *range(count), *range(count + first, rank))
+
+
+def index_put(n: Node) -> Value:
+    """``self`` with ``self[i, :, j]`` replaced, or added to."""
+    x, values = n.value(), n.cast(n.value("values"), n.value().type.dtype)
+    given = n.get("indices")
+    masks = [i for i in given if i is not None and i.type.dtype == "bool"]
+    if len(masks) == 1 == len(given) and product(values.type.shape) == 1 and not n.flag("accumulate"):
+        mask = n.reshape(masks[0], (*masks[0].type.shape, *(1,) * (x.type.rank - masks[0].type.rank)))
+        return n.emit("where", mask, n.reshape(values, ()), x)
+    found = positions(n, given)
+    axes = [axis for axis, _ in found]
+    places, shape = joined(n, [i for _, i in found])
+    order = indexed_order(x.type.rank, axes)
+    moved = n.permute(x, order)
+    rest = moved.type.shape[len(axes) :]
+    first = first_place(axes)
+    written = n.broadcast(values, (*rest[:first], *shape, *rest[first:]))
+    rank = written.type.rank
+    back = into_place(rank, len(shape), first)
+    updates = n.permute(written, tuple(back.index(a) for a in range(rank)))
+    reduction = "add" if n.flag("accumulate") else "none"
+    result = n.emit("scatter_nd", moved, places, updates, reduction=reduction)
+    return n.permute(result, tuple(order.index(a) for a in range(x.type.rank)))
+
+
+def index_write(reduction: str) -> Converter:
+    """Slices at indices of an axis replaced, or added to."""
+
+    def convert(n: Node) -> Value:
+        x, axis = n.value(), n.axis()
+        places = n.indices(n.value("index"))
+        src = n.operand(n.get("source", n.get("value")), x.type.dtype)
+        alpha = n.get("alpha", 1)
+        if alpha != 1:
+            src = n.emit("multiply", src, n.operand(alpha, x.type.dtype))
+        shape = (*x.type.shape[:axis], places.type.shape[0], *x.type.shape[axis + 1 :])
+        return replaced(n, x, axis, places, n.broadcast(src, shape), reduction)
+
+    return convert
+
+
+def masked_select(n: Node) -> Value:
+    """Elements where the mask holds, as a vector."""
+    x, mask = n.value(), n.truth(n.value("mask"))
+    shape = expand_target(x.type.shape, mask.type.shape, n.facts)
+    flat = [n.reshape(n.broadcast(v, shape), (product(shape),)) for v in (x, mask)]
+    return n.emit("compress", flat[0], flat[1], axis=0)
+
+
+def take(n: Node) -> Value:
+    """Elements of the flattened tensor."""
+    x = n.value()
+    return n.emit("take", n.reshape(x, (product(x.type.shape),)), n.indices(n.value("index")), axis=0)
+
+
+def take_along(n: Node) -> Value:
+    """One element per index, other axes broadcast."""
+    x, places = n.value(), n.indices(n.value("indices"))
+    if not n.has("dim"):
+        flat = [n.reshape(v, (product(v.type.shape),)) for v in (x, places)]
+        return n.emit("gather_elements", *flat, axis=0)
+    axis = n.axis()
+    spread = list(places.type.shape)
+    for a in range(x.type.rank):
+        if a != axis and spread[a] == 1:
+            spread[a] = x.type.shape[a]
+    return n.emit("gather_elements", x, n.broadcast(places, spread), axis=axis)
+
+
+def one_hot(n: Node) -> Value:
+    """1 at the index, 0 elsewhere."""
+    depth: Arg = n.get("num_classes", -1)
+    if depth == -1:
+        n.unsupported("a number of classes that depends on the data")
+    values = n.emit("arange", start=0, stop=2, step=1, dtype="int64")
+    return n.emit("one_hot", n.indices(n.value()), values, depth=depth, axis=-1)
+
+
+def embedding_bag(n: Node) -> Value | tuple[Value | None, ...]:
+    """Sums, means or maxima of rows of a table, one bag of rows for each offset."""
+    weight, rows = n.value("weight"), n.indices(n.value("indices"))
+    offsets = n.cast(n.value("offsets"), "int64")
+    mode = n.integer("mode")
+    if n.flag("include_last_offset"):
+        offsets = n.emit("strided_slice", offsets, axes=(0,), begin=(0,), size=(offsets.type.shape[0] - 1,))
+    count, bags, width, dtype = rows.type.shape[0], offsets.type.shape[0], weight.type.shape[1], weight.type.dtype
+    place = n.emit("arange", start=0, stop=count, step=1, dtype="int64")
+    bag = n.emit("subtract", n.emit("searchsorted", offsets, place, right=True), 1)
+    where = n.reshape(bag, (count, 1))
+    taken = n.emit("take", weight, rows, axis=0)
+    share = n.full((count,), 1, dtype)
+    skipped = n.integer("padding_idx", -1)
+    if skipped >= 0:
+        share = n.cast(n.emit("not_equal", rows, skipped), dtype)
+    if n.has("per_sample_weights"):
+        taken = n.emit("multiply", taken, n.reshape(n.value("per_sample_weights"), (count, 1)))
+    sizes = n.emit("scatter_nd", n.full((bags,), 0, dtype), where, share, reduction="add")
+    column = n.reshape(share, (count, 1))
+    if mode == 2:
+        low = n.emit("where", n.truth(column), taken, n.scalar(float("-inf"), dtype))
+        most = n.emit("scatter_nd", n.full((bags, width), float("-inf"), dtype), where, low, reduction="max")
+        filled = n.reshape(n.truth(sizes), (bags, 1))
+        result = n.emit("where", filled, most, n.scalar(0, dtype))
+    else:
+        kept = n.emit("multiply", taken, column) if skipped >= 0 else taken
+        result = n.emit("scatter_nd", n.full((bags, width), 0, dtype), where, kept, reduction="add")
+        if mode == 1:
+            result = n.emit("divide", result, n.reshape(n.emit("maximum", sizes, 1), (bags, 1)))
+    return result, bag, n.cast(sizes, "int64"), None
+
+
+INDEX: Final[Mapping[str, Converter]] = MappingProxyType(
+    {
+        **dict.fromkeys(("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"), embedding_bag),
+        "embedding": embedding,
+        "gather": gather,
+        "index": index,
+        "index_add": index_write("add"),
+        "index_copy": index_write("none"),
+        "index_fill": index_write("none"),
+        "index_put": index_put,
+        "index_select": index_select,
+        "_unsafe_index": index,
+        "_unsafe_index_put": index_put,
+        "masked_select": masked_select,
+        "nonzero": nonzero,
+        "one_hot": one_hot,
+        "scatter": scatter(),
+        "scatter_add": scatter("add"),
+        "scatter_reduce": scatter(),
+        "take": take,
+        "take_along_dim": take_along,
+    }
+)
+"""Gathers and scatters by the name of the ATen packet."""

@@ -1,0 +1,257 @@
+"""Converters of arithmetic on sizes (SymInt, SymBool, SymFloat), of asserts, and of reads of a tensor's element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from relaxir.frontends.torch.node import FARTHEST, Arg, Converter, Node, Ratio
+from relaxir.frontends.values import Value
+from relaxir.support.dtypes import info
+from relaxir.sym import DimLike, Proof, Relation, add, ceildiv, floordiv, max_, min_, mod, mul, product, sub
+
+
+def floats(x: Arg) -> bool:
+    """Whether an argument is a float, a quotient or a tensor: no size."""
+    return isinstance(x, float | Ratio | Value)
+
+
+def arithmetic(on_sizes: Callable[..., DimLike], on_floats: str) -> Converter:
+    """Arithmetic of two sizes, or of floats as tensors."""
+
+    def convert(n: Node) -> Arg:
+        a, b = n.args["0"], n.args["1"]
+        if not (floats(a) or floats(b)):
+            return on_sizes(a, b)
+        if isinstance(a, Ratio) and on_floats == "multiply" and not floats(b):
+            return Ratio(mul(a.numerator, b), a.denominator)
+        if isinstance(b, Ratio) and on_floats == "multiply" and not floats(a):
+            return Ratio(mul(b.numerator, a), b.denominator)
+        return n.emit(on_floats, n.operand(a, "float64"), n.operand(b, "float64"))
+
+    return convert
+
+
+def quotient(n: Node) -> Arg:
+    """True quotient: a number, a `Ratio` of sizes, or a tensor."""
+    a, b = n.args["0"], n.args["1"]
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return a / b
+    if not (floats(a) or floats(b)):
+        return Ratio(a, b)
+    if isinstance(a, Ratio) and not floats(b):
+        return Ratio(a.numerator, mul(a.denominator, b))
+    return n.emit("divide", n.operand(a, "float64"), n.operand(b, "float64"))
+
+
+def rounded(on_ratio: Callable[[DimLike, DimLike], DimLike]) -> Converter:
+    """A quotient as a size; sizes stay."""
+
+    def convert(n: Node) -> Arg:
+        x = n.args["0"]
+        if isinstance(x, Ratio):
+            return on_ratio(x.numerator, x.denominator)
+        if isinstance(x, float | Value):
+            n.unsupported("a size computed in floating point")
+        return x
+
+    return convert
+
+
+def power(n: Node) -> Arg:
+    """A power of a size with a constant exponent."""
+    base, exponent = n.args["0"], n.args["1"]
+    if floats(base) or not isinstance(exponent, int) or exponent < 0:
+        return n.emit("power", n.operand(base, "float64"), n.operand(exponent, "float64"))
+    return product([base] * exponent)
+
+
+def root(n: Node) -> Value:
+    """Square root of a size."""
+    return n.emit("sqrt", n.operand(n.args["0"], "float64"))
+
+
+def as_float(n: Node) -> Arg:
+    """A size as a float."""
+    x = n.args["0"]
+    return float(x) if isinstance(x, int) else x if floats(x) else Ratio(x, 1)
+
+
+def compared(make: Callable[[DimLike, DimLike], Relation], on_floats: str) -> Converter:
+    """A comparison of sizes: decided where it is known, else a relation."""
+
+    def convert(n: Node) -> Arg:
+        a, b = n.args["0"], n.args["1"]
+        if floats(a) or floats(b):
+            return n.emit(on_floats, n.operand(a, "float64"), n.operand(b, "float64"))
+        relation = make(a, b)
+        verdict = n.facts.prove(relation)
+        return relation if verdict is Proof.UNKNOWN else verdict is Proof.PROVED
+
+    return convert
+
+
+def differ(a: DimLike, b: DimLike) -> Relation:
+    """``a != b``: the square of the difference is at least 1."""
+    return Relation("<=", 1, mul(sub(a, b), sub(a, b)))
+
+
+def negation(n: Node) -> Arg:
+    """The opposite of a comparison."""
+    x = n.args["0"]
+    if isinstance(x, bool):
+        return not x
+    if not isinstance(x, Relation):
+        n.unsupported("the negation of a value of this kind")
+    opposite = {
+        "==": differ(x.left, x.right),
+        "<=": Relation("<", x.right, x.left),
+        "<": Relation("<=", x.right, x.left),
+    }
+    return opposite[x.op]
+
+
+def size_of(n: Node) -> DimLike:
+    """Extent of an axis."""
+    return n.shape[n.axis()]
+
+
+def numel(n: Node) -> DimLike:
+    """Number of elements."""
+    return product(n.shape)
+
+
+def stride_of(n: Node) -> DimLike:
+    """Distance of neighbours along an axis; tensors are compact."""
+    return product(n.shape[n.axis() + 1 :])
+
+
+def item(n: Node) -> Arg:
+    """The element of a tensor: a size where it is an integer."""
+    x = n.value()
+    scalar = n.reshape(x, ())
+    if info(x.type.dtype).is_float:
+        return scalar
+    if scalar.known is not None:
+        return scalar.known[()]
+    low, high = n.host.bounds(symbol_name(n))
+    wide = n.cast(scalar, "int64")
+    return n.read(wide, FARTHEST if low is None else low, "u", high)[0]
+
+
+def symbol_name(n: Node) -> str:
+    """Torch's symbol for a value read from a tensor."""
+    meta = n.fx.meta.get("val")
+    return "" if meta is None or not hasattr(meta, "node") else str(meta.node.expr)
+
+
+def assert_scalar(n: Node) -> None:
+    """A condition on sizes that must hold."""
+    test = n.get("self", n.args.get("0"))
+    message = str(n.get("assert_msg", "an assertion of the program failed"))
+    if isinstance(test, Relation):
+        n.check(test, message)
+    elif isinstance(test, Value):
+        n.read(n.cast(n.reshape(test, ()), "int64"), 1, "holds", 1)
+    elif test is False or test == 0:
+        n.fail(f"the assertion never holds: {message}")
+
+
+def assert_tensor(n: Node) -> None:
+    """A condition computed in a tensor that must hold."""
+    n.read(n.cast(n.reshape(n.value(), ()), "int64"), 1, "holds", 1)
+
+
+def constrain(n: Node) -> None:
+    """Bounds of a size."""
+    size = n.get("size", n.get("self"))
+    low, high = n.get("min"), n.get("max")
+    if low is not None:
+        n.check(Relation("<=", low, size), f"a size must be at least {low}")
+    if high is not None:
+        n.check(Relation("<=", size, high), f"a size must be at most {high}")
+
+
+def nothing(n: Node) -> None:
+    """Something that was checked when the program was traced."""
+
+
+def item_of(n: Node) -> Arg:
+    """A field of a tuple."""
+    return n.args["0"][n.args["1"]]
+
+
+def total(n: Node) -> DimLike:
+    """Sum of sizes."""
+    result: DimLike = 0
+    for d in n.args["0"]:
+        result = add(result, d)
+    return result
+
+
+def extreme(fn: Callable[..., DimLike], name: str) -> Converter:
+    """Larger or smaller of two."""
+    return arithmetic(fn, name)
+
+
+OPERATOR: Final[Mapping[str, Converter]] = MappingProxyType(
+    {
+        "add": arithmetic(add, "add"),
+        "eq": compared(lambda a, b: Relation("==", a, b), "equal"),
+        "floordiv": arithmetic(floordiv, "floor_divide"),
+        "ge": compared(lambda a, b: Relation("<=", b, a), "greater_equal"),
+        "getitem": item_of,
+        "gt": compared(lambda a, b: Relation("<", b, a), "greater"),
+        "le": compared(lambda a, b: Relation("<=", a, b), "less_equal"),
+        "lt": compared(lambda a, b: Relation("<", a, b), "less"),
+        "mod": arithmetic(mod, "floor_mod"),
+        "mul": arithmetic(mul, "multiply"),
+        "ne": compared(differ, "not_equal"),
+        "neg": lambda n: mul(-1, n.args["0"]),
+        "not_": negation,
+        "pos": lambda n: n.args["0"],
+        "pow": power,
+        "sub": arithmetic(sub, "subtract"),
+        "truediv": quotient,
+    }
+)
+"""Functions of the module operator."""
+
+FUNCTION: Final[Mapping[str, Converter]] = MappingProxyType(
+    {
+        **{f"operator.{k}": v for k, v in OPERATOR.items()},
+        "builtins.max": extreme(max_, "maximum"),
+        "builtins.min": extreme(min_, "minimum"),
+        "builtins.round": rounded(lambda a, b: floordiv(add(mul(2, a), b), mul(2, b))),
+        "math.ceil": rounded(ceildiv),
+        "math.floor": rounded(floordiv),
+        "math.sqrt": root,
+        "math.trunc": rounded(floordiv),
+        "torch._sym_sqrt": root,
+        "torch.sym_float": as_float,
+        "torch.sym_int": rounded(floordiv),
+        "torch.sym_max": extreme(max_, "maximum"),
+        "torch.sym_min": extreme(min_, "minimum"),
+        "torch.sym_not": negation,
+        "torch.sym_sum": total,
+    }
+)
+"""Functions of sizes by module and name."""
+
+SIZES: Final[Mapping[str, Converter]] = MappingProxyType(
+    {
+        "_assert_async": assert_tensor,
+        "_assert_scalar": assert_scalar,
+        "_assert_tensor_metadata": nothing,
+        "_local_scalar_dense": item,
+        "item": item,
+        "sym_constrain_range": constrain,
+        "sym_constrain_range_for_size": constrain,
+        "sym_numel": numel,
+        "sym_size": size_of,
+        "sym_storage_offset": lambda n: 0,
+        "sym_stride": stride_of,
+    }
+)
+"""Sizes and asserts by the name of the ATen packet."""

@@ -1,0 +1,200 @@
+"""Symbols of an exported program: its size expressions, ranges and guards as dimensions and relations."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from relaxir.support.errors import UnsupportedError
+from relaxir.sym import (
+    Dim,
+    DimLike,
+    Facts,
+    Proof,
+    Relation,
+    SymError,
+    add,
+    dim,
+    floordiv,
+    free_dims,
+    max_,
+    min_,
+    mod,
+    mul,
+    product,
+    sub,
+    substitute,
+)
+
+DEFAULT_MIN: Final = 2
+"""Least size that torch assumes of every dynamic dimension; it is no restriction of the program."""
+MAX_SIZE: Final = 2**31
+"""Upper bounds from here on say nothing."""
+FUNCTIONS: Final[Mapping[str, Callable[..., DimLike]]] = MappingProxyType(
+    {
+        "Mul": lambda *xs: product(xs),
+        "FloorDiv": floordiv,
+        "CleanDiv": floordiv,
+        "Mod": mod,
+        "PythonMod": mod,
+        "Max": max_,
+        "Min": min_,
+        "Pow": lambda base, exponent: product([base] * int(exponent)),
+    }
+)
+"""Functions of torch's size expressions."""
+
+
+class Symbols:
+    """Dimensions by torch's names, made from the ranges of a program."""
+
+    def __init__(self, ranges: Mapping[Any, Any]) -> None:
+        self.ranges = {str(symbol): value_range for symbol, value_range in ranges.items()}
+        self.dims: dict[str, Dim] = {}
+        self.places: dict[tuple[str, int], DimLike] = {}
+
+    def bounds(self, name: str) -> tuple[int | None, int | None]:
+        """Least and greatest value of a symbol, None where unbounded."""
+        value_range = self.ranges.get(name)
+        if value_range is None:
+            return None, None
+        return finite(value_range.lower), finite(value_range.upper)
+
+    def symbol(self, name: str) -> Dim:
+        """The dimension of a torch symbol; torch's own lower bound of 2 is dropped, others are kept."""
+        if name not in self.dims:
+            low, high = self.bounds(name)
+            least = 0 if low is None or low == DEFAULT_MIN else max(low, 0)
+            self.dims[name] = dim(name, min=least, max=None if high is None or high >= MAX_SIZE else high)
+        return self.dims[name]
+
+    def size(self, value: Any) -> DimLike:
+        """A size of a tensor: a number or torch's expression."""
+        return value if isinstance(value, int) else self.convert(value.node.expr)
+
+    def convert(self, expr: Any) -> DimLike:
+        """A size expression of torch.
+
+        Raises:
+            UnsupportedError: a function that sizes do not have here.
+        """
+        if expr.is_Symbol:
+            return self.symbol(expr.name)
+        if expr.is_Integer:
+            return int(expr)
+        args = [self.convert(a) for a in expr.args]
+        name = expr.func.__name__
+        if name == "Add":
+            total: DimLike = 0
+            for a in args:
+                total = add(total, a)
+            return total
+        if name not in FUNCTIONS:
+            raise UnsupportedError(f"size expression {expr} uses `{name}`", code="import-unsupported")
+        return FUNCTIONS[name](*args)
+
+    def place(self, name: str, shape: Sequence[Any]) -> tuple[DimLike, ...]:
+        """Shape of an input, remembered for the guards."""
+        dims = tuple(self.size(s) for s in shape)
+        self.places.update({(name, axis): d for axis, d in enumerate(dims)})
+        return dims
+
+    # ---- guards ----------------------------------------------------------------------------------------------------
+
+    def relations(self, guards: Sequence[str]) -> tuple[Relation, ...]:
+        """Relations between sizes that the program was traced under, as far as they are of several sizes.
+
+        Bounds of a single symbol are in its range, and inequalities (``!=``) hold off a few sizes only: torch makes
+        them for its bookkeeping of memory layouts.
+        """
+        found: dict[Relation, None] = {}
+        for text in guards:
+            try:
+                relation = self.guard(ast.parse(text, mode="eval").body)
+            except (SymError, SyntaxError, KeyError, UnsupportedError):
+                continue  # a guard about something else than sizes
+            if relation is not None and len({*free_dims(relation.left), *free_dims(relation.right)}) > 1:
+                found.setdefault(relation)
+        return tuple(found)
+
+    def guard(self, node: ast.expr) -> Relation | None:
+        """A comparison as a relation."""
+        if not isinstance(node, ast.Compare) or len(node.ops) != 1:
+            return None
+        left, right = self.term(node.left), self.term(node.comparators[0])
+        match node.ops[0]:
+            case ast.Eq():
+                return Relation("==", left, right)
+            case ast.LtE():
+                return Relation("<=", left, right)
+            case ast.Lt():
+                return Relation("<", left, right)
+            case ast.GtE():
+                return Relation("<=", right, left)
+            case ast.Gt():
+                return Relation("<", right, left)
+        return None
+
+    def term(self, node: ast.expr) -> DimLike:
+        """A side of a guard.
+
+        Raises:
+            UnsupportedError: anything but linear arithmetic, ``//`` and ``%`` of sizes.
+        """
+        match node:
+            case ast.Constant(value=int(number)):
+                return number
+            case ast.UnaryOp(op=ast.USub(), operand=inner):
+                return mul(-1, self.term(inner))
+            case ast.BinOp(left=a, op=op, right=b) if type(op) in BINARY:
+                return BINARY[type(op)](self.term(a), self.term(b))
+            case ast.Subscript(
+                value=ast.Call(
+                    func=ast.Attribute(
+                        value=ast.Subscript(value=ast.Name(id="L"), slice=ast.Constant(value=str(name))), attr="size"
+                    )
+                ),
+                slice=ast.Constant(value=int(axis)),
+            ):
+                return self.places[name, axis]
+        raise UnsupportedError("a guard about something else", code="import-unsupported")
+
+    def relax(self, relations: Sequence[Relation]) -> Mapping[Dim, Dim]:
+        """Symbols whose lower bound only follows from torch's bound of 2 for others, with what replaces them.
+
+        The length of an attention mask is such a one: at least 4, for it is a past and a new length of at least 2 each.
+        """
+        changed: dict[Dim, Dim] = {}
+        for name, d in self.dims.items():
+            if d.min <= DEFAULT_MIN:
+                continue
+            low, high = d.min, d.max
+            free = dim(name, min=0, max=high)
+            others = {o: Dim(n, self.bounds(n)[0] or 0, o.max) for n, o in self.dims.items() if o != d}
+            stated = [substituted(r, {**others, d: free}) for r in relations]
+            facts = Facts([free, *others.values()], stated)
+            if facts.prove_le(low, free) is Proof.PROVED:
+                changed[d] = free
+                self.dims[name] = free
+        return changed
+
+
+def substituted(relation: Relation, mapping: Mapping[Dim, Dim]) -> Relation:
+    """A relation in other symbols."""
+    return Relation(relation.op, substitute(relation.left, mapping), substitute(relation.right, mapping))
+
+
+def finite(value: Any) -> int | None:
+    """A bound as a number, None for an infinite one."""
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError, AttributeError):
+        return None
+
+
+BINARY: Final[Mapping[type[ast.operator], Callable[[DimLike, DimLike], DimLike]]] = MappingProxyType(
+    {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.FloorDiv: floordiv, ast.Mod: mod}
+)
+"""Arithmetic of guards."""

@@ -1,0 +1,35 @@
+"""The table of supported targets: one row per ATen packet, function of sizes, or higher-order operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import torch
+
+from relaxir.frontends.torch.control import CONTROL
+from relaxir.frontends.torch.elementwise import ELEMENTWISE
+from relaxir.frontends.torch.index import INDEX
+from relaxir.frontends.torch.nn import NN
+from relaxir.frontends.torch.node import Converter, target_name
+from relaxir.frontends.torch.pool import POOL
+from relaxir.frontends.torch.recurrent import RECURRENT
+from relaxir.frontends.torch.reduction import REDUCTION
+from relaxir.frontends.torch.shape import SHAPE
+from relaxir.frontends.torch.sizes import FUNCTION, SIZES
+
+ATEN: Final[Mapping[str, Converter]] = MappingProxyType(
+    {**ELEMENTWISE, **INDEX, **NN, **POOL, **RECURRENT, **REDUCTION, **SHAPE, **SIZES}
+)
+"""Converters by the name of the ATen packet: ``add`` for ``aten.add.Tensor``."""
+OTHER: Final[Mapping[str, Converter]] = MappingProxyType({**FUNCTION, **CONTROL})
+"""Converters of other targets by `target_name`."""
+
+
+def converter_of(target: object) -> Converter | None:
+    """The converter of a node's target, if there is one; that of ``add`` also serves ``add_``."""
+    if isinstance(target, torch._ops.OpOverload):
+        name = target._schema.name.removeprefix("aten::")
+        return ATEN.get(name.removesuffix("_") if target._schema.is_mutable and name not in ATEN else name)
+    return OTHER.get(target_name(target))
