@@ -81,4 +81,4 @@ def _across(w: Writer, parts: list[Value]) -> list[Value]:
         return [pick(parts[0], parts[1], (n,)) for n in range(2)]
     even = [pick(parts[n], parts[n + 1], (0, 2)) for n in (0, 2)]
     odd = [pick(parts[n], parts[n + 1], (1, 3)) for n in (0, 2)]
-    return [pick(*even, (0, 2)), pick(*odd, (0, 2)), pick(*even, (1, 3)), pick(*odd, (1, 3))]
+    return [pick(side[0], side[1], chosen) for chosen in ((0, 2), (1, 3)) for side in (even, odd)]

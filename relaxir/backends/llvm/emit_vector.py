@@ -22,6 +22,8 @@ MAX_VERSIONS: Final = 2
 """Symbolic broadcast extents a vector loop is specialised for; further ones use gathers."""
 WIDE: Final = 4
 """A constant extent of up to this many native vectors is one wide vector, which LLVM splits."""
+SIDE: Final = 4
+"""Sums over lanes that are reduced together."""
 UNROLL_LIMIT: Final = 8
 """Vectors of a constant extent that are written one after the other instead of in a loop."""
 
@@ -150,7 +152,16 @@ class Vectors(Expressions):
         if extent <= 0:
             return
         step = extent if extent <= WIDE * width and (extent % width == 0 or extent < width) else width
-        for start in range(0, extent, step):
+        if extent % width == 0 and sum(s.combine is not None for s in invariant_stores(stmt)) >= SIDE:
+            step = width  # running values of one vector each: their lanes are then summed together
+        starts = range(0, extent, step)
+        if len(starts) > 1 and extent % step == 0:
+            with self._lane_cells(stmt, step, 1) as use:
+                use(0)
+                for start in starts:
+                    self._piece(stmt, int_value(start), step, 0)
+            return
+        for start in starts:
             self._piece(stmt, int_value(start), min(step, extent - start), 0)
 
     def _piece(self, stmt: For, base: Value, width: int, offset: int, mask: Value | None = None) -> None:
@@ -240,25 +251,40 @@ class Vectors(Expressions):
                 self.cells[id(store)] = cells[copy]
 
         yield use
-        for store, place, cells in slots:
+        for store, _, _ in slots:
             del self.cells[id(store)]
-            if store.combine is None:
-                continue
-            parts = [self.read_cell(store, cell) for cell in cells]
-            while len(parts) > 1:
-                half = (len(parts) + 1) // 2
-                parts = [
-                    ops.combine(self.w, store.combine, store.buffer.dtype, parts[i], parts[i + half])
-                    if i + half < len(parts)
-                    else parts[i]
-                    for i in range(half)
-                ]
-            single = ops.horizontal(self.w, store.combine, store.buffer.dtype, parts[0])
+        totals = [self._added([self.read_cell(store, cell) for cell in cells], store) for store, _, cells in slots]
+        for (store, place, _), single in zip(slots, self._singles([s for s, _, _ in slots], totals), strict=True):
             if isinstance(place, Cell):
                 self.cells[id(store)] = place
                 self.add_to_cell(store, place, single)
-            else:
+            elif store.combine is not None:
                 self._add_to(place, store.combine, single)
+
+    def _added(self, parts: list[Value], store: Store) -> Value:
+        """Combine running values pairwise."""
+        how, dtype = store.combine or Combine.SUM, store.buffer.dtype
+        while len(parts) > 1:
+            half = (len(parts) + 1) // 2
+            parts = [
+                ops.combine(self.w, how, dtype, parts[i], parts[i + half]) if i + half < len(parts) else parts[i]
+                for i in range(half)
+            ]
+        return parts[0]
+
+    def _singles(self, stores: list[Store], totals: list[Value]) -> list[Value]:
+        """Reduce the lanes of each vector; four sums of floats at a time share their shuffles."""
+        done: list[Value] = []
+        while len(done) < len(totals):
+            at = len(done)
+            four = totals[at : at + SIDE]
+            sums = all(s.combine is Combine.SUM and s.buffer.dtype == "float32" for s in stores[at : at + SIDE])
+            if len(four) == SIDE and sums and all(v.width in (4, 8, 16) and v.width == four[0].width for v in four):
+                done.extend(ops.four_sums(self.w, four))
+            else:
+                how = stores[at].combine or Combine.SUM
+                done.append(ops.horizontal(self.w, how, stores[at].buffer.dtype, totals[at]))
+        return done
 
 
 def _neutral(how: Combine, dtype: str) -> Value:

@@ -179,11 +179,12 @@ def exp(w: Writer, x: Value) -> Value:
     if _has_scaling(m):
         n = m.sub(m.fma(limited, t.LOG2E, _MAGIC), _MAGIC)
         return _scaled_by_power(m, m.poly(_exp_rest(m, limited, n), t.EXP), n)
-    r, n = _exp_parts(m, limited)
-    p = m.poly(r, t.EXP)
-    half = m.int_op("ashr", n, 1)
-    rest = m.int_op("sub", n, half)
-    return m.mul(m.mul(p, _power_of_two(m, half)), _power_of_two(m, rest))
+    # n and n/2 land in the low bits of two numbers with the exponents' bias already added, so that shifts alone give
+    # 2^(n/2) and, of their difference, 2^(n - n/2); products keep NaN
+    shifted, half = m.fma(limited, t.LOG2E, _MAGIC + 254.0), m.fma(limited, t.LOG2E / 2, _MAGIC + 127.0)
+    p = m.poly(_exp_rest(m, limited, m.sub(shifted, _MAGIC + 254.0)), t.EXP)
+    rest = m.int_op("sub", m.bits(shifted), m.bits(half))
+    return m.mul(m.mul(p, m.real(m.int_op("shl", m.bits(half), 23))), m.real(m.int_op("shl", rest, 23)))
 
 
 def _power_of_two(m: Maths, n: Value) -> Value:

@@ -249,28 +249,28 @@ class Steps:
         return substitute_vars(expr, {self.plan.form.key.var: self.first + index})
 
     def pack(self, packed: Buffer) -> Stmt:
-        """Copy the keys with the key axis as lanes; lanes past the end become 0."""
+        """Copy the keys with the key axis as lanes; lanes past the end hold anything, no one reads their scores."""
         form, width, depth = self.plan.form, self.plan.width, int(self.plan.form.depth.extent)
         lanes = self.plan.machine.target.lanes(self.plan.dtype)
-        panel, k, j = Var("panel"), Var("k"), Var("j")
+        panel, last = Var("panel"), self.size - 1
 
-        def copy(step: Expr, lane: Expr, guard: bool) -> Stmt:
+        def copy(step: Expr, lane: Expr, whole: bool) -> Stmt:
             at = panel * width + lane
-            value = self.key_at(substitute_vars(form.keys, {form.depth.var: step}), at)
-            if guard:
-                value = Select(at < self.size, value, const(0.0, self.plan.dtype))
-            return Store(packed, (panel, step, lane), value)
+            value = substitute_vars(form.keys, {form.depth.var: step})
+            return Store(packed, (panel, step, lane), self.key_at(value, at if whole else minimum(at, last)))
 
-        partial = loop(k, depth, For(j, const(width), copy(k, j, guard=True), ForKind.VECTOR))
-        if depth % lanes == 0 and lanes > 1:  # tiles that the backend transposes in registers
-            down, along, i, j = Var("down"), Var("along"), Var("i"), Var("j")
-            element = copy(down * lanes + i, along * lanes + j, guard=False)
-            square = loop(i, lanes, For(j, const(lanes), element, ForKind.VECTOR), ForKind.UNROLL)
-            whole = loop(down, depth // lanes, loop(along, width // lanes, square))
-        else:
-            whole = loop(k, depth, For(j, const(width), copy(k, j, guard=False), ForKind.VECTOR))
+        def fill(whole: bool) -> Stmt:
+            i, j = Var("i"), Var("j")
+            if depth % lanes or lanes == 1:
+                return loop(i, depth, For(j, const(width), copy(i, j, whole), ForKind.VECTOR))
+            down, along = Var("down"), Var("along")  # squares that the backend transposes in registers
+            square = For(j, const(lanes), copy(down * lanes + i, along * lanes + j, whole), ForKind.VECTOR)
+            used = minimum(ceil_parts(self.size - panel * width, lanes), const(width // lanes))
+            count = const(width // lanes) if whole else used
+            return loop(along, count, loop(down, depth // lanes, For(i, const(lanes), square, ForKind.UNROLL)))
+
         full = panel * width + width <= self.size
-        return loop(panel, ceil_parts(self.size, width), If(full, whole, partial))
+        return loop(panel, ceil_parts(self.size, width), If(full, fill(whole=True), fill(whole=False)))
 
     def tiles(self, buffers: Scratch, packed: Buffer, row: Var, rows: Var) -> Stmt:
         """Raw scores by register tiles."""
