@@ -157,15 +157,6 @@ class Facts:
         """Return a short expression with the value of ``e``; provably equal polynomials give the same one."""
         return self._rebuilder.expr(self._forms.poly(e))
 
-    def upper(self, a: DimLike, b: DimLike) -> DimLike | None:
-        """Return a sum that is at least ``a`` and at least ``b``, term by term; None where a term may be negative."""
-        p, q = self._forms.poly(a), self._forms.poly(b)
-        monomials = dict.fromkeys((*p.terms, *q.terms))
-        if any(self._forms.interval(Poly({m: 1}))[0] < 0 for m in monomials):
-            return None
-        largest = {m: max(p.terms.get(m, 0), q.terms.get(m, 0)) for m in monomials}
-        return self._rebuilder.expr(Poly({m: c for m, c in largest.items() if c}))
-
     def broadcast(self, a: DimLike, b: DimLike) -> BroadcastResult:
         """Return the size that ``a`` and ``b`` broadcast to by NumPy's rules, and whether they do."""
         a, b = as_dimlike(a), as_dimlike(b)
