@@ -29,7 +29,10 @@ SECTIONS = (
     ("The public face", ("relaxir", "relaxir/cli")),
     ("What everything uses", ("relaxir/support",)),
     ("Dimensions and proofs", ("relaxir/sym",)),
-    ("Building a program", ("relaxir/frontends", "relaxir/frontends/onnx", "relaxir/frontends/torch", "relaxir/ir", "relaxir/text")),
+    (
+        "Building a program",
+        ("relaxir/frontends", "relaxir/frontends/onnx", "relaxir/frontends/torch", "relaxir/ir", "relaxir/text"),
+    ),
     ("What operators mean", ("relaxir/ops",)),
     (
         "From graph to loops",

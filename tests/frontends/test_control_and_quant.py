@@ -36,9 +36,16 @@ def test_loop_of_other_turns_is_unsupported(proto: ModelProto) -> None:
 
 
 def test_scan() -> None:
-    body = graph([node("Add", "s x", "t"), node("Identity", "t", "o")], "s float32[2]; x float32[2]", "t float32; o float32")
+    body = graph(
+        [node("Add", "s x", "t"), node("Identity", "t", "o")], "s float32[2]; x float32[2]", "t float32; o float32"
+    )
     attrs = {"num_scan_inputs": 1, "scan_input_axes": [1], "scan_output_axes": [1], "scan_input_directions": [1]}
-    proto = model([node("Scan", "z x", "last sums", body=body, **attrs)], "x float32[2,3]", "last float32; sums float32", z=f32([0, 0]))
+    proto = model(
+        [node("Scan", "z x", "last sums", body=body, **attrs)],
+        "x float32[2,3]",
+        "last float32; sums float32",
+        z=f32([0, 0]),
+    )
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     last, sums = run(proto, x=x)
     np.testing.assert_array_equal(last, x.sum(1))
@@ -65,13 +72,21 @@ def test_quantize_and_back(dtype: Any) -> None:
 
 def test_matmul_of_integers() -> None:
     a, b = np.array([[3, 255], [7, 0]], np.uint8), np.array([[1, -2], [3, 127]], np.int8)
-    proto = model([node("MatMulInteger", "a b p q", "y")], "a uint8[n,2]; b int8[2,2]", "y int32", p=np.uint8(4), q=np.array([1, -1], np.int8))
+    proto = model(
+        [node("MatMulInteger", "a b p q", "y")],
+        "a uint8[n,2]; b int8[2,2]",
+        "y int32",
+        p=np.uint8(4),
+        q=np.array([1, -1], np.int8),
+    )
     want = (a.astype(np.int32) - 4) @ (b.astype(np.int32) - np.array([1, -1]))
     np.testing.assert_array_equal(run(proto, a=a, b=b)[0], want)
 
 
 def test_quantize_by_blocks() -> None:
-    proto = model([node("QuantizeLinear", "x s", "y", axis=0, block_size=2)], "x float32[4]", "y uint8", opset=21, s=f32([1, 2]))
+    proto = model(
+        [node("QuantizeLinear", "x s", "y", axis=0, block_size=2)], "x float32[4]", "y uint8", opset=21, s=f32([1, 2])
+    )
     np.testing.assert_array_equal(run(proto, x=f32([3, 4, 6, 8]))[0], [3, 4, 3, 4])
 
 

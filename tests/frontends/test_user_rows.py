@@ -22,7 +22,10 @@ def test_sizes_that_may_be_one_broadcast(op: str) -> None:
     for n, m in ((1, 2), (2, 2), (3, 1), (1, 0), (0, 1), (1, 1)):
         if op == "PRelu" and n < m:
             continue  # the slope broadcasts to x, not the other way
-        a, b = np.arange(n * 4, dtype=np.float32).reshape(n, 4) + 1, np.arange(m * 4, dtype=np.float32).reshape(m, 4) + 2
+        a, b = (
+            np.arange(n * 4, dtype=np.float32).reshape(n, 4) + 1,
+            np.arange(m * 4, dtype=np.float32).reshape(m, 4) + 2,
+        )
         np.testing.assert_allclose(run(proto, a=a, b=b)[0], functions[op](a, b), rtol=1e-5)
     with pytest.raises(RelaxirError, match=r"(?s)n.*m.*2.*3"):
         run(proto, a=np.ones((2, 4), np.float32), b=np.ones((3, 4), np.float32))
@@ -31,7 +34,11 @@ def test_sizes_that_may_be_one_broadcast(op: str) -> None:
 @pytest.mark.parametrize("fold", [False, True])
 def test_signs_of_division(fold: bool) -> None:
     a, b = (v.reshape(-1).astype(np.int64) for v in np.meshgrid([-7, -1, 0, 1, 7], [-3, -1, 1, 3]))
-    proto = model([node("Mod", "a b", "p"), node("Mod", "a b", "q", fmod=1), node("Div", "a b", "r")], "a int64[n]; b int64[n]", "p int64; q int64; r int64")
+    proto = model(
+        [node("Mod", "a b", "p"), node("Mod", "a b", "q", fmod=1), node("Div", "a b", "r")],
+        "a int64[n]; b int64[n]",
+        "p int64; q int64; r int64",
+    )
     feeds = {"a": a, "b": b}
     p, q, r = run(folded(proto, feeds)) if fold else run(proto, **feeds)
     np.testing.assert_array_equal(p, np.mod(a, b))
@@ -84,7 +91,11 @@ def test_dtypes_are_kept() -> None:
 
 
 def test_sizes_from_data() -> None:
-    nodes = [node("NonZero", "x", "i"), node("Cast", "i", "f", to=TensorProto.FLOAT), node("ReduceSum", "f a", "s", keepdims=0)]
+    nodes = [
+        node("NonZero", "x", "i"),
+        node("Cast", "i", "f", to=TensorProto.FLOAT),
+        node("ReduceSum", "f a", "s", keepdims=0),
+    ]
     proto = model(nodes, "x int32[a,b]", "i int64; s float32", a=i64([-1]))
     for x in ([[1, 0, 2], [0, 0, 3]], [[0, 0, 0], [0, 0, 0]]):
         array = np.array(x, np.int32)
@@ -95,7 +106,12 @@ def test_sizes_from_data() -> None:
 
 @pytest.mark.parametrize("pad", ["SAME_UPPER", "SAME_LOWER"])
 def test_transposed_convolution_of_automatic_padding(pad: str) -> None:
-    proto = model([node("ConvTranspose", "x w", "y", strides=[2, 2], auto_pad=pad)], "x float32[b,1,h,v]", "y float32", w=np.ones((1, 1, 3, 3), np.float32))
+    proto = model(
+        [node("ConvTranspose", "x w", "y", strides=[2, 2], auto_pad=pad)],
+        "x float32[b,1,h,v]",
+        "y float32",
+        w=np.ones((1, 1, 3, 3), np.float32),
+    )
     row = f32([1, 1, 2, 1, 2, 1]) if pad == "SAME_UPPER" else f32([1, 2, 1, 2, 1, 1])
     (y,) = run(proto, x=np.ones((1, 1, 3, 3), np.float32))
     np.testing.assert_array_equal(y[0, 0], np.outer(row, row))
