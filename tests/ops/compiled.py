@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from tests.ops import cases
 from tests.ops.builds import Case, cases_of, module_of, widened
 from tests.ops.guarded import call_guarded
 from tests.ops.isolated import failures
+from tests.ops.special import special
 
 Found = Sequence[Case]
 
@@ -27,6 +29,11 @@ CHUNK: Final = 40
 
 
 def dynamic(found: Found) -> list[Case]:
+    """As the example says; again on special operands."""
+    return [*found, *special(found)]
+
+
+def plain(found: Found) -> list[Case]:
     """As the example says."""
     return list(found)
 
@@ -37,6 +44,11 @@ def wide(found: Found) -> list[Case]:
 
 
 def fixed(found: Found) -> list[Case]:
+    """Only the sizes that satisfy the checks, of examples that have symbols: the others are constant already."""
+    return [c for c in found if c.holds and c.env]
+
+
+def constant(found: Found) -> list[Case]:
     """Only the sizes that satisfy the checks."""
     return [c for c in found if c.holds]
 
@@ -65,9 +77,9 @@ class Build:
         one_each = found if self.static or self.folded else tuple({c.name: c for c in found}.values())
         return module_of(one_each, static=self.static, folded=self.folded)
 
-    def compile(self, found: Found, target: str = "native") -> Executable:
+    def compile(self, found: Found, cache: Path | bool = False) -> Executable:
         """Native code for all the functions."""
-        return rx_compile(self.module(found), target, threads=1, pipeline=self.pipeline, cache=False, jobs=1)
+        return rx_compile(self.module(found), threads=1, pipeline=self.pipeline, cache=cache, jobs=1)
 
     def run(self, exe: Executable, case: Case, k: int) -> None:
         """Run one case and compare with the reference."""
@@ -104,8 +116,8 @@ BUILDS: Final[Mapping[str, Build]] = MappingProxyType(
         "dynamic": Build(dynamic),
         "wide": Build(wide),
         "static": Build(fixed, static=True),
-        "folded": Build(fixed, folded=True),
-        "reference": Build(dynamic, pipeline=REFERENCE),
+        "folded": Build(constant, folded=True),
+        "reference": Build(plain, pipeline=REFERENCE),
     }
 )
 
@@ -125,23 +137,25 @@ def chunks(size: int = CHUNK) -> list[tuple[Op[Any], ...]]:
 def label(case: Case) -> str:
     """A case in a message."""
     sizes = ",".join(f"{k}={v}" for k, v in case.env.items())
-    return f"{case.name}({sizes})"
+    return f"{case.name}({sizes}){case.note}"
 
 
-def failing(build: Build, group: Sequence[Op[Any]], limit: int, target: str = "native") -> tuple[int, dict[str, str]]:
-    """How many cases ran, and what failed with the reason."""
+def failing(
+    build: Build, group: Sequence[Op[Any]], limit: int, cache: Path | bool = False
+) -> tuple[int, dict[str, str]]:
+    """How many cases ran at ``limit`` assignments of sizes for each example, and what failed with the reason."""
     found = [c for op in group for c in build.cases(op, limit)]
     if not found:
         return 0, {}
     labels = [label(c) for c in found]
     try:
-        exe = build.compile(found, target)
+        exe = build.compile(found, cache)
     except Exception as error:  # any: the compiler's own bugs are what is looked for
         one_by_one = {c.name: [d for d in found if d.name == c.name] for c in found}
         groups = list(one_by_one.values())
 
         def work(i: int) -> None:
-            alone = build.compile(groups[i], target)
+            alone = build.compile(groups[i], cache)
             for k, c in enumerate(groups[i]):
                 build.run(alone, c, k)
 
