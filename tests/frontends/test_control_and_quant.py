@@ -13,7 +13,7 @@ from relaxir.support.errors import UnsupportedError
 from tests.frontends.models import f32, graph, i64, model, node, run
 
 
-def doubling(limit: float, trips: int | None = 3, start: bool = True) -> ModelProto:
+def doubling(trips: int | None = 3, start: bool = True) -> ModelProto:
     body = graph(
         [node("Add", "v v", "w"), node("Identity", "w", "row"), node("Identity", "go", "more")],
         "i int64[]; go bool[]; v float32[2]", "more bool; w float32; row float32",
@@ -24,15 +24,25 @@ def doubling(limit: float, trips: int | None = 3, start: bool = True) -> ModelPr
 
 
 def test_loop_of_known_turns() -> None:
-    end, rows = run(doubling(0), v=f32([1, 2]))
+    end, rows = run(doubling(), v=f32([1, 2]))
     np.testing.assert_array_equal(end, [8, 16])
     np.testing.assert_array_equal(rows, [[2, 4], [4, 8], [8, 16]])
 
 
-@pytest.mark.parametrize("proto", [doubling(0, None), doubling(0, 1000), doubling(0, 0), doubling(0, 3, start=False)])
-def test_loop_of_other_turns_is_unsupported(proto: ModelProto) -> None:
-    with pytest.raises(UnsupportedError, match="Loop"):
-        from_onnx(proto)
+@pytest.mark.parametrize("start", [True, False])
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("trips", [0, 1, 3, 1000])
+def test_loop_of_other_turns(trips: int, given: bool, start: bool) -> None:
+    """Any number of turns, stored in the model or given at run time, also none because of the condition."""
+    turns = trips if start else 0
+    v = f32([1, -2])
+    feeds = {"trips": i64(trips)} if given else {}
+    end, rows = run(doubling(None if given else trips, start), v=v, **feeds)
+    with np.errstate(over="ignore"):
+        want = v * np.float32(2) ** np.arange(turns + 1, dtype=np.float32)[:, None]
+    assert (end.dtype, rows.dtype, rows.shape) == (np.float32, np.float32, (turns, 2))
+    np.testing.assert_array_equal(end, want[-1])
+    np.testing.assert_array_equal(rows, want[1:])
 
 
 def test_scan() -> None:

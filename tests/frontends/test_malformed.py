@@ -133,12 +133,12 @@ def test_all_problems_at_once() -> None:
         node("Relu", "a", "b"),
         node("Bar", "b", "c"),
         node("Softmax", "x", "d", axis=9),
-        node("LSTM", "x w w", "e"),
+        node("TfIdfVectorizer", "x w w", "e"),
     ]
     with pytest.raises(UnsupportedError) as caught:
         from_onnx(model([n for n in nodes if n.op_type != "Softmax"], "x float32[n]", "c float32", w=f32([1])))
     notes = "\n".join(caught.value.notes)
-    for words in ("`a` (Foo)", "`c` (Bar)", "`e` (LSTM)"):
+    for words in ("`a` (Foo)", "`c` (Bar)", "`e` (TfIdfVectorizer)"):
         assert words in notes
     with pytest.raises(RelaxirError, match="4 problems") as worse:
         from_onnx(model(nodes, "x float32[n]", "c float32", w=f32([1])))
