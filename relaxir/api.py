@@ -63,6 +63,7 @@ def from_onnx(model: object, dims: Mapping[str, DimLike] | None = None) -> IRMod
     Raises:
         LoadError: a malformed file, or external data outside the model's folder.
         UnsupportedError: every node that cannot be imported, at once.
+        ArgumentError: a negative size in ``dims``.
     """
     frontend = load_optional("relaxir.frontends.onnx", extra="onnx")
     module: IRModule = frontend.from_onnx(model, dims=dims)

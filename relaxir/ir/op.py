@@ -131,6 +131,14 @@ class InferCtx:
         if verdict is Proof.UNKNOWN:
             self._check(Relation("<=", a, b), f"{what}: {brief(a)} must be at most {brief(b)}", (a, b))
 
+    def require_at_least(self, low: int, d: DimLike, what: str) -> None:
+        """``low <= d`` must hold; ``what`` names ``d``."""
+        verdict = self.facts.prove_le(low, d)
+        if verdict is Proof.REFUTED:
+            raise ShapeMismatchError(f"{self.op}: {what}: must be at least {low}, got `{to_text(d)}`", span=self.span)
+        if verdict is Proof.UNKNOWN:
+            self._check(Relation("<=", low, d), f"{what}: {brief(d)} must be at least {low}", (low, d))
+
     def broadcast(self, shapes: Sequence[tuple[DimLike, ...]], names: Sequence[str] = ()) -> tuple[DimLike, ...]:
         """Shape of NumPy broadcasting; extents that may differ without one being 1 are checked at run time."""
         result: tuple[DimLike, ...] = ()

@@ -81,7 +81,7 @@ class ArgReduce(Op[Any]):
         axes = tuple(range(x.rank)) if attrs.axis is None else (ctx.axis(attrs.axis, x.rank),)
         if axes and not x.rank:
             ctx.fail("axis must be None for a scalar", code="axis-range")
-        ctx.require_le(1, Rows(x.shape, axes).count, "the searched axes hold no element")
+        ctx.require_at_least(1, Rows(x.shape, axes).count, "the searched axes hold no element")
         return TensorType(reduced_shape(x.shape, axes, attrs.keepdims), "int64")
 
     def lower(self, args: tuple[TensorType, ...], attrs: ArgReduceAttrs, out: tuple[TensorType, ...]) -> PrimFunc:

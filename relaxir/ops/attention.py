@@ -187,7 +187,7 @@ class Attention(Op[AttentionAttrs]):
         for axis, what in ((0, "batch"), (1, "heads"), (2, "length")):
             ctx.require_equal(ks[axis], vs[axis], f"{what} of k and of v")
         if qs[1] != ks[1]:
-            ctx.require_le(1, ks[1], "heads of k")
+            ctx.require_at_least(1, ks[1], "heads of k")
             ctx.require_equal(mod(qs[1], ks[1]), 0, "heads of q modulo heads of k")
         if len(args) > 3:
             mask = ctx.tensor(args, 3, "mask")

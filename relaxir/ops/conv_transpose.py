@@ -188,7 +188,7 @@ class ConvTranspose(Op[ConvTransposeAttrs]):
         shape: tuple[DimLike, ...] = ()
         for axis, s in enumerate(spreads_of(attrs, x.shape[2:], w.shape[2:])):
             out = ctx.facts.simplify(s.out)
-            ctx.require_le(0, out, f"extent of spatial axis {axis} of the result")
+            ctx.require_at_least(0, out, f"extent of spatial axis {axis} of the result")
             shape += (out,)
         return TensorType((x.shape[0], channels, *shape), x.dtype)
 

@@ -43,7 +43,7 @@ from relaxir.tir import const as literal
 
 def _require_shape(shape: tuple[DimLike, ...], ctx: InferCtx) -> None:
     for axis, extent in enumerate(shape):
-        ctx.require_le(0, extent, f"shape[{axis}]")
+        ctx.require_at_least(0, extent, f"shape[{axis}]")
 
 
 class Full(Op["Full.Attrs"]):

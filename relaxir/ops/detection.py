@@ -60,7 +60,7 @@ def nms_capacity(args: tuple[Type, ...], attrs: NmsAttrs, ctx: InferCtx) -> DimL
     ctx.require_equal(boxes.shape[2], 4, "number of coordinates of a box")
     ctx.require_equal(boxes.shape[0], scores.shape[0], "batch of boxes and of scores")
     ctx.require_equal(boxes.shape[1], scores.shape[2], "number of boxes and of scores")
-    ctx.require_le(0, attrs.max_boxes, "max_boxes")
+    ctx.require_at_least(0, attrs.max_boxes, "max_boxes")
     return product((*scores.shape[:2], min_(scores.shape[2], attrs.max_boxes)))
 
 

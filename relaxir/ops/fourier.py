@@ -93,7 +93,7 @@ class Dft(Op["Dft.Attrs"]):
         if axis == x.rank - 1:
             ctx.fail("the last axis holds the parts of complex numbers", code="attribute")
         points = ctx.facts.simplify(attrs.points(x.shape))
-        ctx.require_le(0, points, "length of the transform")
+        ctx.require_at_least(0, points, "length of the transform")
         half = attrs.onesided and not attrs.inverse
         count = ctx.facts.simplify(add(floordiv(points, 2), 1)) if half else points
         parts = 1 if attrs.inverse and attrs.onesided else 2
@@ -199,7 +199,7 @@ class Stft(Op["Stft.Attrs"]):
             ctx.require_equal(window.shape[0], length, "window and frame_length")
         elif length == 0:
             ctx.fail("frame_length is needed without a window", code="attribute")
-        ctx.require_le(1, attrs.frame_step, "frame_step")
+        ctx.require_at_least(1, attrs.frame_step, "frame_step")
         ctx.require_le(length, x.shape[1], "frame and axis 1 of x")
         frames = ctx.facts.simplify(add(floordiv(sub(x.shape[1], length), attrs.frame_step), 1))
         count = ctx.facts.simplify(add(floordiv(length, 2), 1)) if attrs.onesided else length
@@ -287,7 +287,7 @@ class WindowFunction(Op["WindowFunction.Attrs"]):
             ctx.fail(f"no window `{attrs.function}`", code="attribute", help=f"use one of {', '.join(COSINES)}")
         if attrs.dtype not in FLOATS:
             ctx.fail(f"dtype must be one of {', '.join(FLOATS)}, got {attrs.dtype}", code="attribute")
-        ctx.require_le(0, attrs.size, "size")
+        ctx.require_at_least(0, attrs.size, "size")
         return TensorType((attrs.size,), attrs.dtype)
 
     def lower(self, args: tuple[TensorType, ...], attrs: WindowFunction.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:

@@ -281,7 +281,7 @@ class OneHot(Op["OneHot.Attrs"]):
         if values.rank != 1:
             ctx.fail(f"values must have rank 1, got {values.rank}", code="rank-mismatch")
         ctx.require_equal(values.shape[0], 2, "length of values and number of states")
-        ctx.require_le(0, attrs.depth, "depth")
+        ctx.require_at_least(0, attrs.depth, "depth")
         return TensorType((*indices.shape[:axis], attrs.depth, *indices.shape[axis:]), values.dtype)
 
     def lower(self, args: tuple[TensorType, ...], attrs: OneHot.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:

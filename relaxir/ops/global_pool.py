@@ -213,7 +213,7 @@ class MaxUnpool(Op[UnpoolAttrs]):
             ctx.fail("kernel and output_shape do not fit the rank of x", code="attribute")
         shape = tuple(map(ctx.facts.simplify, attrs.output_shape or attrs.natural(x.shape)))
         for axis, d in enumerate(shape):
-            ctx.require_le(0, d, f"extent of axis {axis} of the result")
+            ctx.require_at_least(0, d, f"extent of axis {axis} of the result")
         return TensorType(shape, x.dtype)
 
     def lower(self, args: tuple[TensorType, ...], attrs: UnpoolAttrs, out: tuple[TensorType, ...]) -> PrimFunc:

@@ -81,7 +81,7 @@ def require_nonzero(step: DimLike, what: str, ctx: InferCtx) -> None:
     """
     if step == 0:
         ctx.fail(f"{what} must not be 0", code="attribute")
-    ctx.require_le(1, max_(step, mul(-1, step)), f"distance of {what}")
+    ctx.require_at_least(1, max_(step, mul(-1, step)), f"distance of {what}")
 
 
 def unit_axes(shape: Sequence[DimLike]) -> tuple[int, ...]:

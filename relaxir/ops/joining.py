@@ -195,7 +195,7 @@ class Split(Op["Split.Attrs"]):
         if attrs.sizes:
             total: DimLike = 0
             for n, size in enumerate(sizes):
-                ctx.require_le(0, size, f"sizes[{n}]")
+                ctx.require_at_least(0, size, f"sizes[{n}]")
                 total = add(total, size)
             ctx.require_equal(total, x.shape[axis], f"sum of the sizes and extent of axis {axis}")
         elif ctx.facts.divides(attrs.sections, x.shape[axis]) is Proof.PROVED:
@@ -247,7 +247,7 @@ class Tile(Op["Tile.Attrs"]):
         """Extents times repeats."""
         x = ctx.tensor(args, 0, "x")
         for n, r in enumerate(attrs.repeats):
-            ctx.require_le(0, r, f"repeats[{n}]")
+            ctx.require_at_least(0, r, f"repeats[{n}]")
         rank = max(x.rank, len(attrs.repeats))
         shape = (1,) * (rank - x.rank) + x.shape
         repeats = (1,) * (rank - len(attrs.repeats)) + attrs.repeats
@@ -296,7 +296,7 @@ class Repeat(Op["Repeat.Attrs"]):
         """One extent multiplied."""
         x = ctx.tensor(args, 0, "x")
         axis = ctx.axis(attrs.axis, x.rank)
-        ctx.require_le(0, attrs.repeats, "repeats")
+        ctx.require_at_least(0, attrs.repeats, "repeats")
         return TensorType((*x.shape[:axis], mul(x.shape[axis], attrs.repeats), *x.shape[axis + 1 :]), x.dtype)
 
     def lower(self, args: tuple[TensorType, ...], attrs: Repeat.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:

@@ -56,7 +56,7 @@ class Reshape(Op["Reshape.Attrs"]):
         ctx.require_equal(product(x.shape), product(attrs.shape), "number of elements before and after")
         for axis, extent in enumerate(attrs.shape):
             if not isinstance(extent, int):
-                ctx.require_le(0, extent, f"shape[{axis}]")
+                ctx.require_at_least(0, extent, f"shape[{axis}]")
         return TensorType(attrs.shape, x.dtype)
 
     def lower(self, args: tuple[TensorType, ...], attrs: Reshape.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:

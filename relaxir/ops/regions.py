@@ -100,7 +100,7 @@ class RoiAlign(Op[RoiAlignAttrs]):
         ctx.require_equal(rois.shape[1], 4, "axis 1 of rois")
         ctx.require_equal(indices.shape[0], rois.shape[0], "indices and axis 0 of rois")
         for axis in (2, 3):
-            ctx.require_le(1, x.shape[axis], f"extent of axis {axis} of x")
+            ctx.require_at_least(1, x.shape[axis], f"extent of axis {axis} of x")
         return TensorType((rois.shape[0], x.shape[1], attrs.output_height, attrs.output_width), x.dtype)
 
     def lower(self, args: tuple[TensorType, ...], attrs: RoiAlignAttrs, out: tuple[TensorType, ...]) -> PrimFunc:

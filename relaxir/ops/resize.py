@@ -183,7 +183,7 @@ class Resize(Op[ResizeAttrs]):
         shape = list(x.shape)
         for m in axis_maps(attrs, x.shape):
             out = ctx.facts.simplify(m.out)
-            ctx.require_le(0, out, f"extent of axis {m.axis} of the result")
+            ctx.require_at_least(0, out, f"extent of axis {m.axis} of the result")
             ctx.require_le(min_(out, 1), m.extent, f"elements needed along axis {m.axis} of x")
             shape[m.axis] = out
         return TensorType(tuple(shape), x.dtype)

@@ -109,7 +109,7 @@ class GridSample(Op[GridSampleAttrs]):
         ctx.require_equal(grid.shape[-1], x.rank - 2, "last axis of grid and the spatial axes of x")
         if attrs.padding_mode != "zeros":
             for axis, d in enumerate(x.shape[2:]):
-                ctx.require_le(1, d, f"extent of spatial axis {axis}, padded by {attrs.padding_mode},")
+                ctx.require_at_least(1, d, f"extent of spatial axis {axis}, padded by {attrs.padding_mode},")
         return TensorType((*x.shape[:2], *grid.shape[1:-1]), x.dtype)
 
     def lower(self, args: tuple[TensorType, ...], attrs: GridSampleAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
@@ -288,7 +288,7 @@ class AffineGrid(Op["AffineGrid.Attrs"]):
         ctx.require_equal(theta.shape[1], axes, "axis 1 of theta and the number of axes")
         ctx.require_equal(theta.shape[2], axes + 1, "axis 2 of theta and the number of axes plus 1")
         for axis, d in enumerate(attrs.size):
-            ctx.require_le(0, d, f"extent of axis {axis} of the grid")
+            ctx.require_at_least(0, d, f"extent of axis {axis} of the grid")
         return TensorType((theta.shape[0], *attrs.size, axes), theta.dtype)
 
     def lower(self, args: tuple[TensorType, ...], attrs: AffineGrid.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:

@@ -68,10 +68,10 @@ class StridedSlice(Op["StridedSlice.Attrs"]):
             normalize_axes(attrs.axes, x.rank, ctx), attrs.begin, attrs.size, steps, strict=True
         ):
             require_nonzero(step, f"step of axis {axis}", ctx)
-            ctx.require_le(0, size, f"size of axis {axis}")
+            ctx.require_at_least(0, size, f"size of axis {axis}")
             # an empty slice passes both, wherever it begins
             reach = sub(size, 1)
-            ctx.require_le(0, add(begin, mul(reach, min_(step, 0))), f"first element of axis {axis}")
+            ctx.require_at_least(0, add(begin, mul(reach, min_(step, 0))), f"first element of axis {axis}")
             ctx.require_le(add(begin, mul(reach, max_(step, 0))), sub(x.shape[axis], 1), f"last element of axis {axis}")
             shape[axis] = size
         return TensorType(tuple(shape), x.dtype)
@@ -143,9 +143,9 @@ class Pad(Op["Pad.Attrs"]):
         shape: tuple[DimLike, ...] = ()
         for axis, (extent, (before, after)) in enumerate(zip(x.shape, attrs.pads, strict=True)):
             total = add(add(extent, before), after)
-            ctx.require_le(0, total, f"padded extent of axis {axis}")
+            ctx.require_at_least(0, total, f"padded extent of axis {axis}")
             if attrs.mode != "constant" and (before, after) != (0, 0):
-                ctx.require_le(1, extent, f"extent of axis {axis}, padded by {attrs.mode},")
+                ctx.require_at_least(1, extent, f"extent of axis {axis}, padded by {attrs.mode},")
             shape += (total,)
         return TensorType(shape, x.dtype)
 

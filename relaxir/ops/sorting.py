@@ -148,7 +148,7 @@ class TopK(Op["TopK.Attrs"]):
         if x.dtype == "bool":
             ctx.fail("x must be numbers, got bool", code="dtype-mismatch")
         axis = _axis(x, attrs.axis, ctx)
-        ctx.require_le(0, attrs.k, "k")
+        ctx.require_at_least(0, attrs.k, "k")
         ctx.require_le(attrs.k, x.shape[axis], f"k and extent of axis {axis}")
         shape = (*x.shape[:axis], attrs.k, *x.shape[axis + 1 :])
         return TupleType((TensorType(shape, x.dtype), TensorType(shape, "int64")))
@@ -258,7 +258,7 @@ class Bincount(Op["Bincount.Attrs"]):
             ctx.fail(f"x must be int32 or int64, got {x.dtype}", code="dtype-mismatch")
         if x.rank != 1:
             ctx.fail(f"x must have rank 1, got {x.rank}", code="rank-mismatch")
-        ctx.require_le(0, attrs.size, "size")
+        ctx.require_at_least(0, attrs.size, "size")
         return TensorType((attrs.size,), "int64")
 
     def lower(self, args: tuple[TensorType, ...], attrs: Bincount.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:

@@ -145,7 +145,7 @@ def check_windows(ctx: InferCtx, attrs: WindowAttrs, rank: int) -> None:
     for pad in attrs.padding:
         if isinstance(pad, int) and pad < 0:
             ctx.fail(f"padding must be at least 0, got {pad}", code="attribute", help="crop with strided_slice")
-        ctx.require_le(0, pad, "padding")
+        ctx.require_at_least(0, pad, "padding")
 
 
 def window_counts(ctx: InferCtx, attrs: WindowAttrs, windows: Sequence[Window]) -> tuple[DimLike, ...]:

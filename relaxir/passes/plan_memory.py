@@ -161,8 +161,8 @@ class _Planner:
 def positive_extents(extents: Sequence[DimLike], taken: set[str]) -> dict[DimLike, Dim]:
     """For each symbol, and each extent that is more than a polynomial of symbols, a symbol that is at least 1.
 
-    Sizes of 0 then count as 1, and quotients are opaque: that makes far more orders provable, and costs memory only where
-    a size is 0.
+    Sizes of 0 then count as 1, and quotients are opaque: that makes far more orders provable, and costs memory only
+    where a size is 0.
     """
     opaque = [e for e in extents if not isinstance(e, int | Dim) and any(w in to_text(e) for w in ROUNDING)]
     plain = {d: None for e in extents if e not in opaque for d in free_dims(e)}

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, numpy_helper
 
 from relaxir.frontends.onnx import from_onnx
-from relaxir.support.errors import LoadError, RelaxirError, UnsupportedError
+from relaxir.support.errors import ArgumentError, LoadError, RelaxirError, RuntimeShapeError, UnsupportedError
 from tests.frontends.models import f32, i64, model, node, run
 
 GOOD = model(
@@ -52,6 +52,8 @@ def node_twice(m: ModelProto) -> None:
     m.graph.node.add().CopyFrom(m.graph.node[1])
 
 
+IMAGE = "x float32[1,3,8,8]"
+KERNEL = np.ones((3, 3, 3, 3), np.float32)
 BROKEN: dict[str, tuple[ModelProto, str]] = {
     "negative dimension": (changed(set_dims(0, -4, 2)), "`w`.*negative"),
     "billions of elements": (changed(set_dims(0, 2**31, 2**31)), "`w`.*absurd"),
@@ -71,6 +73,14 @@ BROKEN: dict[str, tuple[ModelProto, str]] = {
     "broadcast": (model([node("Add", "x c", "y")], "x float32[3]", "y float32", c=f32([1, 2])), "`y` .Add.*`3`.*`2`"),
     "two -1": (model([node("Reshape", "x t", "y")], "x float32[a]", "y float32", t=i64([-1, -1])), "`y` .Reshape.*-1"),
     "step 0": (model([node("Slice", "x a b c a", "y")], "x float32[n]", "y float32", a=i64([0]), b=i64([3]), c=i64([0])), "Slice"),
+    "rank of a kernel": (model([node("Conv", "x w", "y", kernel_shape=[3])], IMAGE, "y float32", w=KERNEL), "`y` .Conv.*1 axes.*2"),
+    "flatten": (model([node("Flatten", "x", "y", axis=77)], "x float32[a,b]", "y float32"), "`y` .Flatten.*axis 77.*rank 2"),
+    "flatten from the end": (model([node("Flatten", "x", "y", axis=-3)], "x float32[a,b]", "y float32"), "axis -3.*rank 2"),
+    "dtype of an output": (model([node("Relu", "x", "y")], "x float32[n]", "y int64"), "`y`.*int64.*float32"),
+    "rank of an output": (model([node("Relu", "x", "y")], "x float32[n]", "y float32[n,1]"), "`y`.*rank 2.*1"),
+    "strings as an output": (changed(lambda m: m.graph.output[0].type.tensor_type.__setattr__("elem_type", 8)), "`y`.*type 8.*float32"),
+    "input's dimension": (changed(lambda m: m.graph.input[0].type.tensor_type.shape.dim[1].__setattr__("dim_value", -5)), "`x`.*axis 1 is -5"),
+    "negative tile": (model([node("Tile", "x t", "y")], "x float32[n]", "y float32", t=i64([-1])), r"`y` .Tile.*repeats.0.: must be at least 0, got `-1`"),
     "negative fill": (model([node("ConstantOfShape", "t", "y")], "x float32[n]", "y float32", t=i64([-3])), "ConstantOfShape.*-3"),
 }  # fmt: skip
 
@@ -80,6 +90,45 @@ def test_broken(name: str) -> None:
     proto, words = BROKEN[name]
     with pytest.raises(RelaxirError, match=words):
         from_onnx(proto)
+
+
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose", "ConvInteger", "QLinearConv"])
+def test_kernel_shape_is_that_of_the_weight(op: str) -> None:
+    if op in ("Conv", "ConvTranspose"):
+        inputs, image, consts = "x w", IMAGE, {"w": KERNEL}
+    else:
+        one, zero = f32(1), np.uint8(0)
+        inputs = "x w" if op == "ConvInteger" else "x s z w s z s z"
+        image, consts = "x uint8[1,3,8,8]", {"w": KERNEL.astype(np.uint8), "s": one, "z": zero}
+    dtype = {"ConvInteger": "int32", "QLinearConv": "uint8"}.get(op, "float32")
+    for kernel, good in (([3, 3], True), ([3, 5], False), ([1, 3], False), ([3, 3, 3], False)):
+        proto = model([node(op, inputs, "y", kernel_shape=kernel)], image, f"y {dtype}", **consts)
+        if good:
+            from_onnx(proto)
+            continue
+        with pytest.raises(LoadError, match=rf"`y` .{op}.*`kernel_shape`"):
+            from_onnx(proto)
+
+
+def test_kernel_shape_of_a_computed_weight() -> None:
+    """A kernel of unknown extents is checked at run time."""
+    proto = model([node("Conv", "x w", "y", kernel_shape=[3, 3])], f"{IMAGE}; w float32[2,3,p,q]", "y float32")
+    x = np.ones((1, 3, 8, 8), np.float32)
+    (y,) = run(proto, x=x, w=np.ones((2, 3, 3, 3), np.float32))
+    np.testing.assert_array_equal(y, np.full((1, 2, 6, 6), 27))
+    with pytest.raises(RuntimeShapeError):
+        run(proto, x=x, w=np.ones((2, 3, 3, 5), np.float32))
+
+
+@pytest.mark.parametrize(("axis", "shape"), [(0, (1, 6)), (1, (2, 3)), (2, (6, 1)), (-1, (2, 3)), (-2, (1, 6))])
+def test_flatten_up_to_its_rank(axis: int, shape: tuple[int, int]) -> None:
+    proto = model([node("Flatten", "x", "y", axis=axis)], "x float32[2,b]", "y float32[p,q]")
+    assert run(proto, x=np.ones((2, 3), np.float32))[0].shape == shape
+
+
+def test_negative_dims_of_the_caller() -> None:
+    with pytest.raises(ArgumentError, match="`n` is negative: -3"):
+        from_onnx(GOOD, dims={"n": -3})
 
 
 @pytest.mark.parametrize("data", [b"", b"garbage", b"\x08\x07", GOOD.SerializeToString()[:-9]])
@@ -95,7 +144,7 @@ def test_paths(tmp_path: Path, name: str) -> None:
 
 
 LARGE: dict[str, tuple[Any, dict[str, Any]]] = {
-    "fill": (node("ConstantOfShape", "t", "y"), {"t": i64([2**20, 2**20])}),
+    "fill": (node("ConstantOfShape", "t", "y", value=numpy_helper.from_array(i64([7]))), {"t": i64([2**20, 2**20])}),
     "expand": (node("Expand", "c t", "y"), {"c": i64([1]), "t": i64([2**20, 2**20])}),
     "tile": (node("Tile", "c t", "y"), {"c": i64([1]), "t": i64([2**40])}),
     "range": (node("Range", "a b c", "y"), {"a": i64(0), "b": i64(2**50), "c": i64(1)}),
@@ -166,6 +215,7 @@ def home(tmp_path: Path) -> Path:
     (folder / "sub" / "w.bin").write_bytes(WEIGHTS.tobytes())
     (folder / "alias.bin").symlink_to(Path("..") / "w.bin")
     (folder / "up").symlink_to("..")
+    (folder / "circle").symlink_to("circle")
     return folder
 
 
@@ -176,7 +226,19 @@ def save(proto: ModelProto, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "location", ["../w.bin", "/etc/passwd", "alias.bin", "up/w.bin", "sub/../../w.bin", "", "sub", "none.bin"]
+    "location",
+    [
+        "../w.bin",
+        "/etc/passwd",
+        "alias.bin",
+        "up/w.bin",
+        "sub/../../w.bin",
+        "",
+        "sub",
+        "none.bin",
+        "circle",
+        "long" * 999,
+    ],
 )
 def test_external_data_stays_inside(home: Path, location: str) -> None:
     with pytest.raises(LoadError, match="`weight`"):
@@ -184,11 +246,29 @@ def test_external_data_stays_inside(home: Path, location: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "entries", [{"offset": "8"}, {"offset": "-4"}, {"length": "12"}, {"length": "x"}, {"offset": "99999999999999"}]
+    "entries",
+    [
+        {"offset": "8"},
+        {"offset": "-4"},
+        {"offset": "abc"},
+        {"length": "12"},
+        {"length": "x"},
+        {"offset": "99999999999999"},
+    ],
 )
 def test_external_data_of_wrong_range(home: Path, entries: dict[str, str]) -> None:
     with pytest.raises(LoadError, match="`weight`"):
         from_onnx(save(stored("sub/w.bin", **entries), home))
+
+
+@pytest.mark.parametrize("damage", [b"loc_tion", b"location"])
+def test_external_data_without_a_location(home: Path, damage: bytes) -> None:
+    """No entry of that name, or one that is not text."""
+    data = stored("sub/w.bin").SerializeToString()
+    text = b"sub/w.bin" if damage == b"location" else b"location"
+    (home / "model.onnx").write_bytes(data.replace(text, b"\xff" * 9 if damage == b"location" else damage))
+    with pytest.raises(LoadError, match="`weight`"):
+        from_onnx(home / "model.onnx")
 
 
 def test_external_data_inside(home: Path) -> None:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from relaxir.frontends.onnx.convert_math import Converter
-from relaxir.frontends.onnx.convert_pool import window
+from relaxir.frontends.onnx.convert_pool import kernel_of, window
 from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.values import Value
 
@@ -31,14 +31,14 @@ def gemm(n: Node) -> Result:
 
 def conv(n: Node) -> Result:
     """Convolution over any number of axes."""
-    x, w = n.input(0), n.input(1)
+    x, w = n.input(0), kernel_of(n, 1)
     spatial = x.type.rank - 2
     return n.emit("conv", x, w, n.optional(2), groups=n.attr("group", 1), **window(n, (0,) * spatial))
 
 
 def conv_transpose(n: Node) -> Result:
     """Transposed convolution."""
-    x, w = n.input(0), n.input(1)
+    x, w = n.input(0), kernel_of(n, 1)
     spatial = x.type.rank - 2
     attrs = window(n, (0,) * spatial)
     attrs["output_padding"] = n.ints("output_padding") or (0,) * spatial

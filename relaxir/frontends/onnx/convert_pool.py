@@ -8,6 +8,7 @@ from typing import Final
 
 from relaxir.frontends.onnx.convert_math import Converter, unary
 from relaxir.frontends.onnx.node import Node, Result
+from relaxir.frontends.onnx.values import Value
 from relaxir.sym import DimLike
 
 
@@ -21,6 +22,20 @@ def window(n: Node, kernel: Sequence[int]) -> dict[str, object]:
         "dilations": n.ints("dilations") or (1,) * rank,
         "auto_pad": n.attr("auto_pad", "NOTSET"),
     }
+
+
+def kernel_of(n: Node, index: int) -> Value:
+    """The weight at an input, whose spatial extents must be those that ``kernel_shape`` states, if it is given."""
+    weight, stated = n.input(index), n.ints("kernel_shape")
+    if not stated:
+        return weight
+    if len(stated) != weight.type.rank - 2:
+        n.fail(f"`kernel_shape` has {len(stated)} axes, the weight {weight.type.rank - 2} besides its channels")
+    for axis, (size, extent) in enumerate(zip(stated, weight.type.shape[2:], strict=True)):
+        if isinstance(extent, int) and extent != size:
+            n.fail(f"`kernel_shape` states {size} along spatial axis {axis}, the weight has {extent}")
+    shape = (*weight.type.shape[:2], *stated)
+    return weight if shape == weight.type.shape else n.cast_shape(weight, shape)
 
 
 def pool_attrs(n: Node) -> dict[str, object]:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from relaxir.frontends.onnx.convert_math import Converter
-from relaxir.frontends.onnx.convert_pool import window
+from relaxir.frontends.onnx.convert_pool import kernel_of, window
 from relaxir.frontends.onnx.convert_recurrent import layer
 from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.tensors import element_type
@@ -55,7 +55,7 @@ def matmul_integer(n: Node) -> Result:
 
 def conv_integer(n: Node) -> Result:
     """Convolution less the zero points."""
-    x, w = n.input(0), n.input(1)
+    x, w = n.input(0), kernel_of(n, 1)
     zeros = zero_points(n, 2, 3, (x.type.dtype, w.type.dtype))
     attrs = window(n, (0,) * (x.type.rank - 2))
     return n.emit("conv_integer", x, w, *zeros, groups=n.attr("group", 1), **attrs)
@@ -85,8 +85,8 @@ def qlinear_matmul(n: Node) -> Result:
 
 def qlinear_conv(n: Node) -> Result:
     """Integer convolution, int32 bias, then the three scales as one factor."""
-    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (n.input(i) for i in range(8))
-    spatial = x.type.rank - 2
+    x, x_scale, x_zero, _, w_scale, w_zero, y_scale, y_zero = (n.input(i) for i in range(8))
+    w, spatial = kernel_of(n, 3), x.type.rank - 2
     attrs = window(n, (0,) * spatial)
     total = n.emit("conv_integer", x, w, x_zero, w_zero, groups=n.attr("group", 1), **attrs)
     bias = n.optional(8)

@@ -64,6 +64,8 @@ def flatten(n: Node) -> Result:
     """Two axes: before and from ``axis``."""
     dims = n.type().shape
     axis = n.attr("axis", 1)
+    if not -len(dims) <= axis <= len(dims):
+        n.fail(f"axis {axis} is out of range for rank {len(dims)}")
     axis = axis + len(dims) if axis < 0 else axis
     return n.emit("reshape", n.input(0), shape=(product(dims[:axis]), product(dims[axis:])))
 

@@ -14,7 +14,7 @@ from relaxir.frontends.onnx.expand import expand, has_function
 from relaxir.frontends.onnx.load import Source, describe, subgraphs
 from relaxir.frontends.onnx.node import Node
 from relaxir.frontends.onnx.table import CONVERTERS
-from relaxir.frontends.onnx.tensors import TensorReader, element_type
+from relaxir.frontends.onnx.tensors import ELEMENT_TYPES, TensorReader, element_type
 from relaxir.frontends.onnx.values import Value
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Constant, Expr, TupleExpr, Var
@@ -71,6 +71,8 @@ class Importer:
             results = self.body(graph)
             if self.problems:
                 raise report(self.problems, self.source.name)
+            for info, result in zip(graph.output, results, strict=True):
+                check_output(info, result.type)
             outputs = [r.materialize(self.bb) for r in results]
             self.bb.emit_func_output(outputs[0] if len(outputs) == 1 else TupleExpr(tuple(outputs)))
         return self.bb.get()
@@ -185,6 +187,8 @@ class Importer:
             raise UnsupportedError(f"input `{info.name}` has no rank", code="import-unsupported")
         shape: list[DimLike] = []
         for axis, d in enumerate(tensor.shape.dim):
+            if d.dim_value < -1:  # -1 is what some exporters write for a dynamic dimension
+                raise LoadError(f"input `{info.name}` has a negative dimension: axis {axis} is {d.dim_value}")
             if d.HasField("dim_value") and d.dim_value >= 0:
                 shape.append(self.overridden(f"{info.name}:{axis}", int(d.dim_value)))
             else:
@@ -323,6 +327,22 @@ def named(error: RelaxirError, proto: NodeProto) -> RelaxirError:
     if describe(proto) not in error.message:
         error.message = f"{describe(proto)}: {error.message}"
     return error
+
+
+def check_output(info: ValueInfoProto, found: TensorType) -> None:
+    """What the model states of a graph output must hold; stated extents are not trusted: they are often stale.
+
+    Raises:
+        LoadError: another element type or rank.
+    """
+    tensor = info.type.tensor_type
+    if tensor.elem_type and ELEMENT_TYPES.get(tensor.elem_type) != found.dtype:
+        stated = ELEMENT_TYPES.get(tensor.elem_type, f"element type {tensor.elem_type}")
+        raise LoadError(f"graph output `{info.name}` is declared as {stated}, but computed as {found.dtype}")
+    if tensor.HasField("shape") and len(tensor.shape.dim) != found.rank:
+        raise LoadError(
+            f"graph output `{info.name}` is declared with rank {len(tensor.shape.dim)}, but computed with {found.rank}"
+        )
 
 
 def declared_ranks(graph: GraphProto) -> Mapping[str, int]:

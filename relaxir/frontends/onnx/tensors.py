@@ -143,12 +143,20 @@ class TensorReader:
         """The file of a location inside the model's folder; what leads out of it is refused, links too."""
         assert self.folder is not None
         rule = "external data must lie inside the model's folder"
+        if not isinstance(location, str):
+            raise LoadError(f"{what}: the location of its external data is not UTF-8 text: {location!r}")
         if not location or "\0" in location:
             raise LoadError(f"{what} names no file for its external data", code="load-path")
         if Path(location).is_absolute():
             raise LoadError(f"{what}: `{location}` is an absolute path; {rule}", code="load-path")
-        root = self.folder.resolve()
-        path = (root / location).resolve()
+        try:
+            root = self.folder.resolve()
+            path = (root / location).resolve()
+            path.stat()
+        except FileNotFoundError:
+            pass  # said below, unless it lies outside
+        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle; ValueError: no text
+            raise LoadError(f"{what}: cannot follow `{location[:80]}`: {error}", code="load-path") from error
         if not path.is_relative_to(root):
             raise LoadError(f"{what}: `{location}` leads outside; {rule}", code="load-path")
         if not path.is_file():
