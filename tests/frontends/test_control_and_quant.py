@@ -40,7 +40,7 @@ def test_loop_of_other_turns(trips: int, given: bool, start: bool) -> None:
     end, rows = run(doubling(None if given else trips, start), v=v, **feeds)
     with np.errstate(over="ignore"):
         want = v * np.float32(2) ** np.arange(turns + 1, dtype=np.float32)[:, None]
-    assert (end.dtype, rows.dtype, rows.shape) == (np.float32, np.float32, (turns, 2))
+    assert (str(end.dtype), str(rows.dtype), rows.shape) == ("float32", "float32", (turns, 2))
     np.testing.assert_array_equal(end, want[-1])
     np.testing.assert_array_equal(rows, want[1:])
 

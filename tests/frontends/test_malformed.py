@@ -94,15 +94,13 @@ def test_broken(name: str) -> None:
 
 @pytest.mark.parametrize("op", ["Conv", "ConvTranspose", "ConvInteger", "QLinearConv"])
 def test_kernel_shape_is_that_of_the_weight(op: str) -> None:
-    if op in ("Conv", "ConvTranspose"):
-        inputs, image, consts = "x w", IMAGE, {"w": KERNEL}
-    else:
-        one, zero = f32(1), np.uint8(0)
-        inputs = "x w" if op == "ConvInteger" else "x s z w s z s z"
-        image, consts = "x uint8[1,3,8,8]", {"w": KERNEL.astype(np.uint8), "s": one, "z": zero}
+    integer = op in ("ConvInteger", "QLinearConv")
+    inputs = "x s z w s z s z" if op == "QLinearConv" else "x w"
+    image = "x uint8[1,3,8,8]" if integer else IMAGE
+    consts = {"w": KERNEL.astype(np.uint8) if integer else KERNEL, "s": f32(1), "z": np.array(0, np.uint8)}
     dtype = {"ConvInteger": "int32", "QLinearConv": "uint8"}.get(op, "float32")
     for kernel, good in (([3, 3], True), ([3, 5], False), ([1, 3], False), ([3, 3, 3], False)):
-        proto = model([node(op, inputs, "y", kernel_shape=kernel)], image, f"y {dtype}", **consts)
+        proto = model([node(op, inputs, "y", kernel_shape=kernel)], image, f"y {dtype}", 18, **consts)
         if good:
             from_onnx(proto)
             continue
@@ -124,6 +122,12 @@ def test_kernel_shape_of_a_computed_weight() -> None:
 def test_flatten_up_to_its_rank(axis: int, shape: tuple[int, int]) -> None:
     proto = model([node("Flatten", "x", "y", axis=axis)], "x float32[2,b]", "y float32[p,q]")
     assert run(proto, x=np.ones((2, 3), np.float32))[0].shape == shape
+
+
+def test_minus_one_is_a_dynamic_dimension() -> None:
+    """Some exporters write it so; any other negative number is damage."""
+    proto = changed(lambda m: m.graph.input[0].type.tensor_type.shape.dim[0].__setattr__("dim_value", -1))
+    np.testing.assert_array_equal(run(proto, x=np.ones((3, 4), np.float32))[0], [[5, 6]] * 3)
 
 
 def test_negative_dims_of_the_caller() -> None:
