@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 
 from relaxir.backends.llvm.build import BuildOptions, build, library_symbols
 from relaxir.backends.llvm.cache import ObjectCache
+from relaxir.backends.llvm.elf_check import check_library, fresh_name
 from relaxir.backends.llvm.emit_sites import ERROR_CODES, SiteTable, code_number
 from relaxir.backends.llvm.header import FunctionInfo, TensorInfo
 from relaxir.backends.llvm.host_emit import import_symbol
@@ -32,8 +32,9 @@ from relaxir.runtime.executable import Executable
 from relaxir.runtime.interp import evaluate as interpret
 from relaxir.runtime.memory import Memory, memory_of
 from relaxir.runtime.signature import Signature, from_json, signature_of, to_json
+from relaxir.support.checks import check_count, check_kind
 from relaxir.support.clock import Clock
-from relaxir.support.errors import LoadError, TargetError, VerifyError
+from relaxir.support.errors import LoadError, RelaxirError, TargetError, VerifyError
 from relaxir.support.optional import load as load_optional
 from relaxir.sym import DimLike, to_text
 from relaxir.text import parse as parse_text
@@ -250,24 +251,51 @@ def load(path: str | Path) -> Executable:
     Raises:
         LoadError: no such file, not a relaxir library, another version, or missing CPU features.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise LoadError(f"no file `{file}`", code="load-path")
+    file = library_file(path)
     try:
-        library = LoadedLibrary(ctypes.CDLL(str(file.resolve())), None)
+        check_library(file)
+        library = LoadedLibrary(ctypes.CDLL(fresh_name(file.resolve())), None)
     except (OSError, AttributeError) as error:
         raise LoadError(
             f"`{file}` is not a relaxir library for this machine: {error}", code="load-malformed"
         ) from error
     try:
         signatures, data = from_json(library.cdll.rx_metadata().decode())
-    except (ValueError, KeyError, json.JSONDecodeError) as error:
-        raise LoadError(f"`{file}` carries damaged metadata: {error}", code="load-malformed") from error
-    if data.get("format") != FORMAT_VERSION:
-        raise LoadError(f"`{file}` has format {data.get('format')}, expected {FORMAT_VERSION}", code="load-version")
-    codes = {int(k): v for k, v in data["codes"].items()}
-    memories = {n: Memory.from_json(n, d) for n, d in data["memory"].items()}
-    return Executable(lambda: library, signatures, codes, None, memories, {"target": data["target"]})
+        version = data.get("format")
+        if version == FORMAT_VERSION:
+            codes = {int(k): str(v) for k, v in data["codes"].items()}
+            memories = {n: Memory.from_json(n, d) for n, d in data["memory"].items()}
+            return Executable(lambda: library, signatures, codes, None, memories, {"target": data["target"]})
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, RelaxirError) as error:
+        raise LoadError(
+            f"`{file}` carries damaged metadata: {type(error).__name__}: {error}",
+            code="load-malformed",
+            help="export it again",
+        ) from error
+    raise LoadError(f"`{file}` has format {version}, expected {FORMAT_VERSION}", code="load-version")
+
+
+def library_file(path: str | Path) -> Path:
+    """The file that the caller names.
+
+    Raises:
+        LoadError: there is none.
+        ArgumentError: not a path.
+    """
+    check_kind("path", path, (str, os.PathLike))
+    file = Path(path)
+    try:
+        found = file.is_file()
+    except (OSError, ValueError) as error:
+        raise LoadError(f"cannot read `{str(file)[:80]}`: {error_text(error)}", code="load-path") from error
+    if not found:
+        raise LoadError(f"no file `{file}`", code="load-path")
+    return file
+
+
+def error_text(error: Exception) -> str:
+    """The system's words for an error, without the path."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def memory(exe: Executable, function: str = "main") -> Memory:
