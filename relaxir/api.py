@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from relaxir.cost import TargetInfo
 from relaxir.ir.expr import Array, CallDPS, Check, Function
 from relaxir.ir.module import IRModule
 from relaxir.ir.rewrite import all_bindings
+from relaxir.ir.types import free_dims_of_type
 from relaxir.ops import TABLE
 from relaxir.passes import Instrument, Pass, PassContext
 from relaxir.passes.instruments import Timing
@@ -50,7 +52,9 @@ def parse(text: str, constants: Mapping[str, Array] | str | Path | None = None, 
 
     Raises:
         ParseError: with the place in the text.
+        ArgumentError: something else than a text.
     """
+    check_kind("text", text, str, "pass the text of a module; read a file first")
     return parse_text(text, TABLE, constants, file)
 
 
@@ -65,6 +69,8 @@ def from_onnx(model: object, dims: Mapping[str, DimLike] | None = None) -> IRMod
         LoadError: a malformed file, or external data outside the model's folder.
         UnsupportedError: every node that cannot be imported, at once.
     """
+    if dims is not None:
+        check_kind("dims", dims, Mapping, 'pass sizes by name, e.g. {"batch": 1}')
     frontend = load_optional("relaxir.frontends.onnx", extra="onnx")
     module: IRModule = frontend.from_onnx(model, dims=dims)
     return module
@@ -92,8 +98,14 @@ def from_torch(program: object) -> IRModule:
 
 def evaluate(module: IRModule, name: str, *arrays: object) -> Array | tuple[Array, ...]:
     """Run a function in the NumPy reference interpreter, at any stage of the IR."""
-    result: Array | tuple[Array, ...] = interpret(module, name, *(np.asarray(a) for a in arrays))
+    check_kind("module", module, IRModule, "build one with rx.BlockBuilder, rx.parse or rx.from_onnx")
+    result: Array | tuple[Array, ...] = interpret(module, name, *(held(np.asarray(a)) for a in arrays))
     return result
+
+
+def held(array: Array) -> Array:
+    """An array as programs hold it: bfloat16 of ml_dtypes as bit patterns in uint16."""
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 
 
 def make_target(target: str | Target) -> Target:
@@ -101,9 +113,11 @@ def make_target(target: str | Target) -> Target:
 
     Raises:
         TargetError: an unknown name.
+        ArgumentError: not a name.
     """
     if isinstance(target, Target):
         return target
+    check_kind("target", target, str, "name one, e.g. native or x86-64-v3")
     try:
         return Target.parse(target)
     except ValueError as error:
@@ -155,15 +169,20 @@ def compile(  # the public name of DESIGN section 3
     The result's ``details["seconds"]`` says how long each pass and each step of code generation took.
 
     Raises:
+        ArgumentError: an argument that is not what it should be.
         TargetError: an unknown target.
         UnsupportedError: an operator or type without code generation.
     """
+    check_kind("module", module, IRModule, "build one with rx.BlockBuilder, rx.parse or rx.from_onnx")
+    workers = available_threads() if jobs is None else check_count("jobs", jobs)
+    if threads is not None:
+        threads = check_count("threads", threads)
     machine = make_target(target)
     clock = Clock()
     ctx = PassContext(target=target_info(machine, threads), instruments=(Timing(clock), *instruments))
     signatures = tuple(signature_of(n, f) for n, f in module.graph_functions().items() if is_entry(f))
     planned = (pipeline or DEFAULT).run(module, ctx)
-    options = BuildOptions(machine, jobs or available_threads(), object_cache(cache), progress, clock=clock)
+    options = BuildOptions(machine, workers, object_cache(cache), progress, clock=clock)
     library = build(planned, options, lambda sites: metadata(signatures, machine, sites, planned))
     imports = Imports(library_symbols(planned), {**callables_of(module), **(libraries or {})})
     return executable(library, signatures, planned, threads, imports, clock)
@@ -301,4 +320,6 @@ def error_text(error: Exception) -> str:
 def memory(exe: Executable, function: str = "main") -> Memory:
     """Peak frame memory of a function as a formula in its symbols: print it, or call it with sizes."""
     exe[function]  # an error that lists the functions, for a wrong name
-    return exe.memory_formulas[function]
+    signature = exe.signatures[function]
+    known = {d.name for t in (*signature.inputs, *signature.outputs) for d in free_dims_of_type(t.type)}
+    return replace(exe.memory_formulas[function], known=frozenset(known))

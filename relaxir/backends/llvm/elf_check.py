@@ -55,8 +55,9 @@ def check_machine(file: Path, number: int) -> None:
 
 def end_of_segments(stream: BinaryIO, head: bytes) -> int:
     """Least size of a file with its tables and all that its program headers map."""
+    start: int
     _, _, _, _, _, start, sections, _, _, each, count, section, section_count, _ = EHDR.unpack(head)
-    end = max(start + each * count, sections + section * section_count)
+    end: int = max(start + each * count, sections + section * section_count)
     stream.seek(start)
     table = stream.read(each * count)
     if each != PHDR.size or len(table) < each * count:
