@@ -115,13 +115,19 @@ def as_outputs(outputs: Sequence[Array], signature: Signature) -> list[Array]:
     for spec, given in zip(specs, outputs, strict=True):
         if not isinstance(given, np.ndarray):
             raise ArgumentError(
-                f"{name}: output `{spec.name}` is a {type(given).__name__}, not an array", code="argument-type"
+                f"{name}: output `{spec.name}` is a {type(given).__name__}, not an array",
+                code="argument-type",
+                help="pass a NumPy array",
             )
         out = as_bits(given, spec)
         if out.dtype != info(spec.type.dtype).numpy or out.ndim != spec.type.rank:
-            raise ArgumentError(f"{name}: output `{spec.name}` must be an array of {spec.type}")
+            raise ArgumentError(
+                f"{name}: output `{spec.name}` must be an array of {spec.type}", help="make one with np.empty"
+            )
         if not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable):
-            raise ArgumentError(f"{name}: output `{spec.name}` must be compact, aligned and writable")
+            raise ArgumentError(
+                f"{name}: output `{spec.name}` must be compact, aligned and writable", help="make one with np.empty"
+            )
         found.append(out)
     return found
 

@@ -101,7 +101,7 @@ def test_no_library_over_its_header_or_over_what_is_no_file(plus_one: rx.Executa
         assert caught.value.code == "load-path"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["other.h", "pipe"]
     with pytest.raises(ArgumentError, match="path"):
-        plus_one.export(5)  # type: ignore[arg-type]
+        plus_one.export(5)
 
 
 def test_outputs_share_no_memory(total: rx.Executable) -> None:
@@ -144,8 +144,8 @@ def test_arguments_that_make_no_array(plus_one: rx.Executable, total: rx.Executa
         lambda: plus_one["main"]([[1.0], [1.0, 2.0]]),
         lambda: plus_one["main"](["a"]),
         lambda: small([300]),
-        lambda: total["main"].into(None, ones(1)),  # type: ignore[arg-type]
-        lambda: total["main"].into(np.ones((1, 1), np.float32), ones(1), ones(1)),  # type: ignore[arg-type]
+        lambda: total["main"].into(None, ones(1)),
+        lambda: total["main"].into(np.ones((1, 1), np.float32), ones(1), ones(1)),
         lambda: plus_one[[]],
         lambda: plus_one[None],
     ):
@@ -160,12 +160,12 @@ def test_arguments_of_the_compiler(plus_one: rx.Executable) -> None:
         lambda: rx.compile(module, jobs=0),
         *(lambda t=t: rx.compile(module, threads=t) for t in ("2", 1.5, 0, -1, True)),
         *(lambda t=t: plus_one.set_threads(t) for t in ("2", 1.5, 0, -1, 1 << 40)),
-        lambda: rx.compile(module, target=5),  # type: ignore[arg-type]
-        lambda: rx.compile(None),  # type: ignore[arg-type]
-        lambda: rx.evaluate(None, "main"),  # type: ignore[arg-type]
-        lambda: rx.from_onnx(b"", dims=5),  # type: ignore[arg-type]
-        lambda: rx.parse(None),  # type: ignore[arg-type]
-        lambda: rx.load(5),  # type: ignore[arg-type]
+        lambda: rx.compile(module, target=5),
+        lambda: rx.compile(None),
+        lambda: rx.evaluate(None, "main"),
+        lambda: rx.from_onnx(b"", dims=5),
+        lambda: rx.parse(None),
+        lambda: rx.load(5),
     ):
         with pytest.raises(ArgumentError):
             call()
@@ -176,7 +176,7 @@ def test_sizes_of_the_memory_formula(total: rx.Executable) -> None:
     assert formula(n=5) >= 0
     for sizes in ({"n": -5}, {"n": 2.5}, {"n": 5, "wrong": 1}):
         with pytest.raises(ArgumentError):
-            formula(**sizes)  # type: ignore[arg-type]
+            formula(**sizes)
 
 
 def test_bfloat16_of_ml_dtypes() -> None:

@@ -6,6 +6,7 @@ import os
 import platform
 import secrets
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, Final
 
 from relaxir.backends.llvm.elf_layout import EHDR, PHDR
@@ -13,8 +14,8 @@ from relaxir.support.errors import LoadError
 
 LIBRARY: Final = (b"\x7fELF\x02\x01", 3)  # 64 bits, little-endian; ET_DYN
 PT_LOAD: Final = 1
-MACHINES: Final = {3: "i386", 40: "arm", 62: "x86-64", 183: "aarch64", 243: "riscv64"}
-ALIASES: Final = {"x86_64": "x86-64", "amd64": "x86-64", "arm64": "aarch64"}
+MACHINES: Final = MappingProxyType({3: "i386", 40: "arm", 62: "x86-64", 183: "aarch64", 243: "riscv64"})
+ALIASES: Final = MappingProxyType({"x86_64": "x86-64", "amd64": "x86-64", "arm64": "aarch64"})
 
 
 def check_library(file: Path) -> None:
