@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from relaxir.backends.llvm.build import BuildOptions, build, library_symbols
 from relaxir.backends.llvm.cache import ObjectCache
+from relaxir.backends.llvm.elf_check import check_library, fresh_name
 from relaxir.backends.llvm.emit_sites import ERROR_CODES, SiteTable, code_number
 from relaxir.backends.llvm.header import FunctionInfo, TensorInfo
 from relaxir.backends.llvm.host_emit import import_symbol
@@ -22,6 +23,7 @@ from relaxir.cost import TargetInfo
 from relaxir.ir.expr import Array, CallDPS, Check, Function
 from relaxir.ir.module import IRModule
 from relaxir.ir.rewrite import all_bindings
+from relaxir.ir.types import free_dims_of_type
 from relaxir.ops import TABLE
 from relaxir.passes import Instrument, Pass, PassContext
 from relaxir.passes.instruments import Timing
@@ -32,8 +34,9 @@ from relaxir.runtime.executable import Executable
 from relaxir.runtime.interp import evaluate as interpret
 from relaxir.runtime.memory import Memory, memory_of
 from relaxir.runtime.signature import Signature, from_json, signature_of, to_json
+from relaxir.support.checks import check_count, check_kind
 from relaxir.support.clock import Clock
-from relaxir.support.errors import LoadError, TargetError, VerifyError
+from relaxir.support.errors import LoadError, RelaxirError, TargetError, VerifyError
 from relaxir.support.optional import load as load_optional
 from relaxir.sym import DimLike, to_text
 from relaxir.text import parse as parse_text
@@ -49,7 +52,9 @@ def parse(text: str, constants: Mapping[str, Array] | str | Path | None = None, 
 
     Raises:
         ParseError: with the place in the text.
+        ArgumentError: something else than a text.
     """
+    check_kind("text", text, str, "pass the text of a module; read a file first")
     return parse_text(text, TABLE, constants, file)
 
 
@@ -65,6 +70,8 @@ def from_onnx(model: object, dims: Mapping[str, DimLike] | None = None) -> IRMod
         UnsupportedError: every node that cannot be imported, at once.
         ArgumentError: a negative size in ``dims``.
     """
+    if dims is not None:
+        check_kind("dims", dims, Mapping, 'pass sizes by name, e.g. {"batch": 1}')
     frontend = load_optional("relaxir.frontends.onnx", extra="onnx")
     module: IRModule = frontend.from_onnx(model, dims=dims)
     return module
@@ -92,8 +99,14 @@ def from_torch(program: object) -> IRModule:
 
 def evaluate(module: IRModule, name: str, *arrays: object) -> Array | tuple[Array, ...]:
     """Run a function in the NumPy reference interpreter, at any stage of the IR."""
-    result: Array | tuple[Array, ...] = interpret(module, name, *(np.asarray(a) for a in arrays))
+    check_kind("module", module, IRModule, "build one with rx.BlockBuilder, rx.parse or rx.from_onnx")
+    result: Array | tuple[Array, ...] = interpret(module, name, *(held(np.asarray(a)) for a in arrays))
     return result
+
+
+def held(array: Array) -> Array:
+    """An array as programs hold it: bfloat16 of ml_dtypes as bit patterns in uint16."""
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 
 
 def make_target(target: str | Target) -> Target:
@@ -101,9 +114,11 @@ def make_target(target: str | Target) -> Target:
 
     Raises:
         TargetError: an unknown name.
+        ArgumentError: not a name.
     """
     if isinstance(target, Target):
         return target
+    check_kind("target", target, str, "name one, e.g. native or x86-64-v3")
     try:
         return Target.parse(target)
     except ValueError as error:
@@ -155,15 +170,20 @@ def compile(  # the public name of DESIGN section 3
     The result's ``details["seconds"]`` says how long each pass and each step of code generation took.
 
     Raises:
+        ArgumentError: an argument that is not what it should be.
         TargetError: an unknown target.
         UnsupportedError: an operator or type without code generation.
     """
+    check_kind("module", module, IRModule, "build one with rx.BlockBuilder, rx.parse or rx.from_onnx")
+    workers = available_threads() if jobs is None else check_count("jobs", jobs)
+    if threads is not None:
+        threads = check_count("threads", threads)
     machine = make_target(target)
     clock = Clock()
     ctx = PassContext(target=target_info(machine, threads), instruments=(Timing(clock), *instruments))
     signatures = tuple(signature_of(n, f) for n, f in module.graph_functions().items() if is_entry(f))
     planned = (pipeline or DEFAULT).run(module, ctx)
-    options = BuildOptions(machine, jobs or available_threads(), object_cache(cache), progress, clock=clock)
+    options = BuildOptions(machine, workers, object_cache(cache), progress, clock=clock)
     library = build(planned, options, lambda sites: metadata(signatures, machine, sites, planned))
     imports = Imports(library_symbols(planned), {**callables_of(module), **(libraries or {})})
     return executable(library, signatures, planned, threads, imports, clock)
@@ -251,27 +271,56 @@ def load(path: str | Path) -> Executable:
     Raises:
         LoadError: no such file, not a relaxir library, another version, or missing CPU features.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise LoadError(f"no file `{file}`", code="load-path")
+    file = library_file(path)
     try:
-        library = LoadedLibrary(ctypes.CDLL(str(file.resolve())), None)
+        check_library(file)
+        library = LoadedLibrary(ctypes.CDLL(fresh_name(file.resolve())), None)
     except (OSError, AttributeError) as error:
         raise LoadError(
             f"`{file}` is not a relaxir library for this machine: {error}", code="load-malformed"
         ) from error
     try:
         signatures, data = from_json(library.cdll.rx_metadata().decode())
-    except (ValueError, KeyError, json.JSONDecodeError) as error:
-        raise LoadError(f"`{file}` carries damaged metadata: {error}", code="load-malformed") from error
-    if data.get("format") != FORMAT_VERSION:
-        raise LoadError(f"`{file}` has format {data.get('format')}, expected {FORMAT_VERSION}", code="load-version")
-    codes = {int(k): v for k, v in data["codes"].items()}
-    memories = {n: Memory.from_json(n, d) for n, d in data["memory"].items()}
-    return Executable(lambda: library, signatures, codes, None, memories, {"target": data["target"]})
+        version = data.get("format")
+        if version == FORMAT_VERSION:
+            codes = {int(k): str(v) for k, v in data["codes"].items()}
+            memories = {n: Memory.from_json(n, d) for n, d in data["memory"].items()}
+            return Executable(lambda: library, signatures, codes, None, memories, {"target": data["target"]})
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, RelaxirError) as error:
+        raise LoadError(
+            f"`{file}` carries damaged metadata: {type(error).__name__}: {error}",
+            code="load-malformed",
+            help="export it again",
+        ) from error
+    raise LoadError(f"`{file}` has format {version}, expected {FORMAT_VERSION}", code="load-version")
+
+
+def library_file(path: str | Path) -> Path:
+    """The file that the caller names.
+
+    Raises:
+        LoadError: there is none.
+        ArgumentError: not a path.
+    """
+    check_kind("path", path, (str, os.PathLike))
+    file = Path(path)
+    try:
+        found = file.is_file()
+    except (OSError, ValueError) as error:
+        raise LoadError(f"cannot read `{str(file)[:80]}`: {error_text(error)}", code="load-path") from error
+    if not found:
+        raise LoadError(f"no file `{file}`", code="load-path")
+    return file
+
+
+def error_text(error: Exception) -> str:
+    """The system's words for an error, without the path."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def memory(exe: Executable, function: str = "main") -> Memory:
     """Peak frame memory of a function as a formula in its symbols: print it, or call it with sizes."""
     exe[function]  # an error that lists the functions, for a wrong name
-    return exe.memory_formulas[function]
+    signature = exe.signatures[function]
+    known = {d.name for t in (*signature.inputs, *signature.outputs) for d in free_dims_of_type(t.type)}
+    return replace(exe.memory_formulas[function], known=frozenset(known))

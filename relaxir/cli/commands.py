@@ -44,7 +44,7 @@ SIZES = click.option(
     "-s", "--size", "sizes", multiple=True, metavar="NAME=N", help="Size of a symbol for generated inputs; repeatable."
 )
 FUNCTION = click.option("-f", "--function", default="main", show_default=True)
-SEED = click.option("--seed", default=0, show_default=True, help="Of generated inputs.")
+SEED = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of generated inputs.")
 THREADS = click.option(
     "--threads", type=click.IntRange(1, 1024), help="Most threads of a call (default: all the process may use)."
 )

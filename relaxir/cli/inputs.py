@@ -55,7 +55,7 @@ def read_inputs(options: Sequence[str], signature: Signature) -> dict[str, Array
     """Arrays from .npy files (in order, or ``name=file``) and .npz files (by the names inside).
 
     Raises:
-        LoadError: a file that is missing, pickled or damaged.
+        LoadError: a file that is missing (load-path), pickled or damaged (load-malformed).
         ArgumentError: more files than inputs, or an input given twice.
     """
     feeds: dict[str, Array] = {}
@@ -83,8 +83,9 @@ def read_arrays(path: Path) -> Iterator[tuple[str, Array]]:
             with data:
                 yield from ((name, data[name]) for name in data.files)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise LoadError(f"cannot read `{path}`: {reason}", code="load-malformed") from error
+        reason = error.strerror if isinstance(error, OSError) else None
+        code = "load-path" if reason else "load-malformed"
+        raise LoadError(f"cannot read `{path}`: {reason or error}", code=code) from error
 
 
 def make_inputs(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from relaxir.ir.expr import Array
 from relaxir.ir.types import describe
+from relaxir.runtime.records import data_address
 from relaxir.runtime.signature import Signature, TensorSpec
+from relaxir.support.bfloat16 import float32_to_bfloat16
 from relaxir.support.dtypes import info
 from relaxir.support.errors import ArgumentError
 
@@ -57,12 +61,13 @@ def as_array(value: object, function: str, spec: TensorSpec) -> Array:
     elif hasattr(value, "__dlpack__"):
         array = _from_dlpack(value, function, spec)
     elif isinstance(value, int | float | bool | list | tuple):
-        array = np.asarray(value, dtype=wanted)
+        array = _converted(value, function, spec)
     else:
         raise ArgumentError(
             f"{function}: argument `{spec.name}` is a {type(value).__name__}, expected an array",
             help="pass a NumPy array or any object with __dlpack__",
         )
+    array = as_bits(array, spec)
     if array.dtype != wanted:
         if array.dtype.newbyteorder("=") != wanted:
             raise ArgumentError(
@@ -79,6 +84,100 @@ def as_array(value: object, function: str, spec: TensorSpec) -> Array:
     if array.flags.c_contiguous and array.flags.aligned:
         return array
     return np.array(array, order="C", copy=True)
+
+
+def as_bits(array: Array, spec: TensorSpec) -> Array:
+    """An array as it is, but one of ml_dtypes' bfloat16 as the uint16 bit patterns that stand for it here."""
+    held = spec.type.dtype == "bfloat16" and array.dtype.name == "bfloat16"
+    return array.view(np.uint16) if held else array
+
+
+def as_outputs(outputs: Sequence[Array], signature: Signature) -> list[Array]:
+    """The caller's arrays for the results.
+
+    Raises:
+        ArgumentError: another number of them, or one of the wrong dtype or rank, not compact, or read-only.
+    """
+    name, specs = signature.name, signature.outputs
+    if not isinstance(outputs, list | tuple):
+        raise ArgumentError(
+            f"{name}: the outputs are a {type(outputs).__name__}, not a list of arrays",
+            code="argument-type",
+            help="pass a list with one array for each result",
+        )
+    if len(outputs) != len(specs):
+        raise ArgumentError(
+            f"{name}: gives {len(specs)} results, got {len(outputs)} arrays for them",
+            code="argument-count",
+            help="see output_names",
+        )
+    found = []
+    for spec, given in zip(specs, outputs, strict=True):
+        if not isinstance(given, np.ndarray):
+            raise ArgumentError(
+                f"{name}: output `{spec.name}` is a {type(given).__name__}, not an array",
+                code="argument-type",
+                help="pass a NumPy array",
+            )
+        out = as_bits(given, spec)
+        if out.dtype != info(spec.type.dtype).numpy or out.ndim != spec.type.rank:
+            raise ArgumentError(
+                f"{name}: output `{spec.name}` must be an array of {spec.type}", help="make one with np.empty"
+            )
+        if not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable):
+            raise ArgumentError(
+                f"{name}: output `{spec.name}` must be compact, aligned and writable", help="make one with np.empty"
+            )
+        found.append(out)
+    return found
+
+
+def check_apart(signature: Signature, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    """Refuse outputs in memory that is read or written besides: all arrays are compact, so their bounds tell.
+
+    Raises:
+        ArgumentError: naming both.
+    """
+    spans = sorted(_spans(signature.outputs, outputs, "output"))
+    reads = sorted(_spans(signature.inputs, inputs, "input"))
+    for (_, end, one), (start, _, other) in pairwise(spans):
+        if start < end:
+            raise _shared(signature, one, other)
+    for start, end, other in reads:
+        place = bisect_left(spans, end, key=lambda s: s[0])  # outputs from here on start behind it
+        if place and spans[place - 1][1] > start:
+            raise _shared(signature, spans[place - 1][2], other)
+
+
+def _spans(specs: Sequence[TensorSpec], arrays: Sequence[Array], role: str) -> list[tuple[int, int, str]]:
+    """First and end address of the arrays that have elements, with what messages call them."""
+    return [
+        (address, address + a.nbytes, f"{role} `{spec.name}`")
+        for spec, a in zip(specs, arrays, strict=True)
+        if a.nbytes
+        for address in (data_address(a),)
+    ]
+
+
+def _shared(signature: Signature, one: str, other: str) -> ArgumentError:
+    return ArgumentError(
+        f"{signature.name}: {one} shares memory with {other}", help="give each output an array of its own"
+    )
+
+
+def _converted(value: object, function: str, spec: TensorSpec) -> Array:
+    """An array of Python numbers."""
+    try:
+        if spec.type.dtype == "bfloat16":
+            return float32_to_bfloat16(np.asarray(value, np.float32))
+        return np.asarray(value, info(spec.type.dtype).numpy)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ArgumentError(
+            f"{function}: argument `{spec.name}` does not make an array of {spec.type.dtype}: {error}",
+            code="argument-type",
+            notes=(f"declared {describe(spec.type)}",),
+            help="pass a NumPy array",
+        ) from error
 
 
 def _from_dlpack(value: object, function: str, spec: TensorSpec) -> Array:

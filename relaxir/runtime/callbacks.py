@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -45,12 +46,15 @@ class DLTensor(ctypes.Structure):
 
 
 class Imports:
-    """Addresses for the symbols that a library imports; keeps callbacks alive, and an exception that one raised."""
+    """Addresses for the symbols that a library imports; keeps callbacks alive, and an exception that one raised.
+
+    A host program calls them in the thread of its caller, so each thread finds its own exception.
+    """
 
     def __init__(self, symbols: Mapping[str, int], libraries: Mapping[str, Library]) -> None:
         self.symbols = dict(symbols)
         self.libraries = dict(libraries)
-        self.raised: list[BaseException] = []
+        self._raised = threading.local()
         self._kept: list[object] = []
 
     def resolve(self, cdll: ctypes.CDLL, slot: Callable[[str], str]) -> None:
@@ -63,6 +67,12 @@ class Imports:
             source = self.libraries.get(name)
             if source is not None:
                 ctypes.c_void_p.in_dll(cdll, slot(name)).value = self._address(name, count, source)
+
+    def take_raised(self) -> BaseException | None:
+        """The exception that ended the calling thread's latest call, once."""
+        error: BaseException | None = getattr(self._raised, "error", None)
+        self._raised.error = None
+        return error
 
     def _address(self, name: str, count: int, source: Library) -> int:
         if callable(source) and not isinstance(source, ctypes.CDLL):
@@ -81,7 +91,7 @@ class Imports:
             try:
                 status = function(*(DLTensor.from_address(p).array() for p in pointers))
             except BaseException as error:  # must not pass through native frames; raised again after the call
-                self.raised.append(error)
+                self._raised.error = error
                 return 1
             return status if isinstance(status, int) else 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -11,11 +12,12 @@ import numpy as np
 
 from relaxir.ir.expr import Array
 from relaxir.ir.types import FuncType
-from relaxir.runtime.arguments import as_array, match_names
+from relaxir.runtime.arguments import as_array, as_outputs, check_apart, match_names
 from relaxir.runtime.callbacks import Imports
 from relaxir.runtime.memory import Memory
 from relaxir.runtime.records import CallRecord, Marshal
 from relaxir.runtime.signature import Signature
+from relaxir.support.checks import check_count, check_kind
 from relaxir.support.dtypes import info
 from relaxir.support.errors import (
     ERRORS,
@@ -113,25 +115,10 @@ class CompiledFunction:
         """Run with the results written to the caller's arrays, which must have the right dtype and shape.
 
         Raises:
-            ArgumentError: an output of the wrong dtype or rank, not compact, or read-only.
+            ArgumentError: an output of the wrong dtype or rank, not compact, read-only, or in the memory of an input
+                or of another output.
         """
-        specs = self._signature.outputs
-        if len(outputs) != len(specs):
-            raise ArgumentError(
-                f"{self._signature.name}: gives {len(specs)} results, got {len(outputs)} arrays for them"
-            )
-        for spec, out in zip(specs, outputs, strict=True):
-            if not isinstance(out, np.ndarray):
-                raise ArgumentError(
-                    f"{self._signature.name}: output `{spec.name}` is a {type(out).__name__}, not an array"
-                )
-            if out.dtype != info(spec.type.dtype).numpy or out.ndim != spec.type.rank:
-                raise ArgumentError(f"{self._signature.name}: output `{spec.name}` must be an array of {spec.type}")
-            if not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable):
-                raise ArgumentError(
-                    f"{self._signature.name}: output `{spec.name}` must be compact, aligned and writable"
-                )
-        self._run(args, feeds, tuple(outputs))
+        self._run(args, feeds, tuple(as_outputs(outputs, self._signature)))
 
     def donating(self, *names: str) -> Callable[..., Array | tuple[Array, ...]]:
         """A caller that allows the named inputs' memory to be overwritten.
@@ -151,6 +138,8 @@ class CompiledFunction:
         if feeds or len(args) != count or not marshal.ready(args):
             values = match_names(self._signature, args, feeds)
             arrays = [as_array(v, self._signature.name, s) for v, s in zip(values, self._signature.inputs, strict=True)]
+        if given:
+            check_apart(self._signature, arrays, given)
         record = marshal.take(context.address, self._index)
         for i, a in enumerate(arrays):
             record.set(i, a)
@@ -227,8 +216,8 @@ class Executable:
                 self._loaded.library.cdll.rx_set_threads(self._threads)
         return self._loaded
 
-    def __getitem__(self, name: str) -> CompiledFunction:
-        if name not in self._functions:
+    def __getitem__(self, name: object) -> CompiledFunction:
+        if not isinstance(name, str) or name not in self._functions:
             known = ", ".join(f"`{n}`" for n in self._functions)
             raise ArgumentError(f"no function `{name}`", help=f"the module has {known}")
         return self._functions[name]
@@ -240,11 +229,12 @@ class Executable:
         """Write the self-contained library to ``path`` and its C header beside it; returns the path.
 
         Raises:
-            LoadError: the place cannot be written; nothing is left half-written.
+            LoadError: the place cannot be written, or something that is no file stands there; nothing is left
+                half-written.
         """
         if self._exporter is None:
             raise ArgumentError("a loaded library is exported already", help="copy the file")
-        target = Path(path)
+        target = export_path(path)
         try:
             self._exporter(target)
         except OSError as error:
@@ -257,18 +247,52 @@ class Executable:
         context.library.cdll.rx_trim(context.address)
 
     def set_threads(self, count: int) -> None:
-        """How many threads later calls may use."""
-        self._threads = count
+        """How many threads later calls may use.
+
+        Raises:
+            ArgumentError: not a whole number of at least 1.
+        """
+        self._threads = check_count("threads", count)
         if self._loaded is not None:
-            self._loaded.library.cdll.rx_set_threads(count)
+            self._loaded.library.cdll.rx_set_threads(self._threads)
 
     def raise_native(self, status: int, text: str) -> NoReturn:
         """Raise the error class of a native status code with the library's own words."""
-        if self._imports is not None and self._imports.raised:
-            raise self._imports.raised.pop()
+        raised = None if self._imports is None else self._imports.take_raised()
+        if raised is not None:
+            raise raised
         code = self._codes.get(status, "")
         owner = next((e for e in ERRORS if code in e.CODES), None)
         if owner is not None:
             raise owner(text, code=code)
         failure: type[RelaxirError] = RuntimeFailure
         raise failure(text)
+
+
+def export_path(path: str | Path) -> Path:
+    """Where a library goes, with its header beside it.
+
+    Raises:
+        LoadError: no name of a file, the header's name, or a place where something stands that is no file.
+        ArgumentError: not a path.
+    """
+    check_kind("path", path, (str, os.PathLike))
+    target = Path(path)
+    if not target.name or "\0" in str(target):
+        raise LoadError(f"cannot write `{path!s}`: no file name", code="load-path", help="name a file, e.g. model.so")
+    if target.suffix == ".h":
+        raise LoadError(
+            f"cannot write `{target}`: the C header has this name", code="load-path", help="let the name end in .so"
+        )
+    for place in (target, target.with_suffix(".h")):
+        try:
+            free = place.is_file() or not place.exists()
+        except OSError as error:
+            raise LoadError(f"cannot write `{place}`: {error.strerror or error}", code="load-path") from error
+        if not free:
+            raise LoadError(
+                f"cannot write `{place}`: something that is no file stands there",
+                code="load-path",
+                help="choose another name",
+            )
+    return target

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from relaxir.ir.module import IRModule
+from relaxir.support.checks import check_count
 from relaxir.support.errors import ArgumentError
 from relaxir.sym import Dim, DimLike, add, dim, evaluate, free_dims, parse, to_text
 from relaxir.tir import BindDim, Const, OpenFrame, Size
@@ -21,11 +22,13 @@ class Memory:
         function: whose.
         peak: the formula.
         where: symbols of the formula that are formulas of the function's own, in the order of their definition.
+        known: names of symbols of the function that may be given although the formula does not need them.
     """
 
     function: str
     peak: DimLike
     where: tuple[tuple[Dim, DimLike], ...] = ()
+    known: frozenset[str] = field(default=frozenset(), compare=False)
 
     def __str__(self) -> str:
         lines = [f"{self.function}: {to_text(self.peak)} bytes"]
@@ -57,9 +60,17 @@ class Memory:
         """Peak in bytes at given sizes of the symbols.
 
         Raises:
-            ArgumentError: a symbol without a size.
+            ArgumentError: a symbol without a size, a size that is none, or a name that is no symbol's.
         """
-        missing = [s.name for s in self.symbols if s.name not in sizes]
+        names = [s.name for s in self.symbols]
+        for name, size in sizes.items():
+            if name not in names and name not in self.known:
+                known = ", ".join(f"`{n}`" for n in sorted({*names, *self.known})) or "none"
+                raise ArgumentError(
+                    f"memory of {self.function}: no symbol `{name}`", code="argument-name", help=f"there is {known}"
+                )
+            sizes[name] = check_count(f"memory of {self.function}: size of `{name}`", size, 0, (1 << 63) - 1)
+        missing = [n for n in names if n not in sizes]
         if missing:
             raise ArgumentError(f"memory of {self.function}: give a size for `{missing[0]}`")
         used = self.needed()
