@@ -30,7 +30,7 @@ def parse_dims(options: Sequence[str]) -> dict[str, DimLike]:
         try:
             dims[name] = rx.dim(symbol(name), min=int(low), max=int(high) if high else None) if dots else int(low)
         except SymError as error:
-            raise ArgumentError(f"--dim {option}: {error}") from error
+            raise ArgumentError(f"--dim {option}: {error.message}") from error
     return dims
 
 

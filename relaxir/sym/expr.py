@@ -15,15 +15,13 @@ from typing import Any, TypeAlias
 
 import sympy
 
+from relaxir.support.errors import SymError
+
 DimLike: TypeAlias = int | sympy.Expr
 """A Python int or a sympy integer expression."""
 
 
 _LONGEST_KEY = 400
-
-
-class SymError(ValueError):
-    """Report a bad dimension: not an integer, badly named, unknown, or without a value."""
 
 
 class _Operators:

@@ -28,3 +28,26 @@ def test_recursion_without_end(call: Callable[[rx.IRModule], Callable[[object], 
     for _ in range(2):
         with pytest.raises(RuntimeFailure, match="nested too deeply"):
             main(ONES)
+
+
+N = rx.dim("n")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: rx.dim("a b"),
+        lambda: N // 0,
+        lambda: rx.TensorType((2.5,), "float32"),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_dimensions(make: Callable[[], object]) -> None:
+    with pytest.raises(rx.RelaxirError) as caught:
+        make()
+    assert caught.value.code == "dimension"
+    assert isinstance(caught.value, ValueError)
+
+
+def test_contradictory_where() -> None:
+    with pytest.raises(rx.RelaxirError, match="dimension-conflict"), rx.BlockBuilder().function("f", [rx.Var("x", X)], "n < 0"):
+        pass
