@@ -22,6 +22,7 @@ from relaxir.cost import TargetInfo
 from relaxir.ir.expr import Array, CallDPS, Check, Function
 from relaxir.ir.module import IRModule
 from relaxir.ir.rewrite import all_bindings
+from relaxir.ir.verify import check_module
 from relaxir.ops import TABLE
 from relaxir.passes import Instrument, Pass, PassContext
 from relaxir.passes.instruments import Timing
@@ -154,10 +155,12 @@ def compile(  # the public name of DESIGN section 3
     The result's ``details["seconds"]`` says how long each pass and each step of code generation took.
 
     Raises:
+        VerifyError: the module breaks an invariant of the IR.
         TargetError: an unknown target.
         UnsupportedError: an operator or type without code generation.
     """
     machine = make_target(target)
+    check_module(module)
     clock = Clock()
     ctx = PassContext(target=target_info(machine, threads), instruments=(Timing(clock), *instruments))
     signatures = tuple(signature_of(n, f) for n, f in module.graph_functions().items() if is_entry(f))

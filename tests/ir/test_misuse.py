@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import relaxir as rx
-from relaxir.support.errors import RuntimeFailure
+from relaxir.support.errors import RuntimeFailure, VerifyError
 
 X = rx.TensorType((rx.dim("n"),), "float32")
 ONES = np.ones(3, np.float32)
@@ -51,3 +51,57 @@ def test_bad_dimensions(make: Callable[[], object]) -> None:
 def test_contradictory_where() -> None:
     with pytest.raises(rx.RelaxirError, match="dimension-conflict"), rx.BlockBuilder().function("f", [rx.Var("x", X)], "n < 0"):
         pass
+
+
+def _function(use: Callable[[rx.BlockBuilder, rx.Var], object], name: str = "main") -> rx.IRModule:
+    bb = rx.BlockBuilder()
+    x = rx.Var("x", X)
+    with bb.function(name, [x]):
+        bb.emit_func_output(use(bb, x))  # type: ignore[arg-type]
+    return bb.get()
+
+
+def _leaked(bb: rx.BlockBuilder, x: rx.Var) -> object:
+    inner: list[rx.Var] = []
+
+    def then() -> rx.Var:
+        inner.append(bb.emit(rx.op.exp(x)))
+        return inner[0]
+
+    bb.if_then_else(rx.const(True), then, lambda: x)
+    return rx.op.add(inner[0], x)
+
+
+def _internal(bb: rx.BlockBuilder, x: rx.Var) -> object:
+    with bb.dataflow():
+        y = bb.emit(rx.op.exp(x))
+        bb.emit_output(rx.op.exp(y))
+    return rx.op.add(y, x)
+
+
+@pytest.mark.parametrize("use", [lambda bb, x: rx.op.exp(rx.Var("y", X)), _leaked, _internal])
+def test_compile_refuses_variables_out_of_scope(use: Callable[[rx.BlockBuilder, rx.Var], object]) -> None:
+    module = _function(use)
+    with pytest.raises(VerifyError, match="invariant 2"):
+        rx.compile(module)
+
+
+def test_parameters_of_one_name() -> None:
+    with pytest.raises(VerifyError, match="two parameters named `x`"):
+        with rx.BlockBuilder().function("f", [rx.Var("x", X), rx.Var("x", X)]):
+            pass
+
+
+def test_one_result() -> None:
+    def twice(bb: rx.BlockBuilder, x: rx.Var) -> rx.Var:
+        bb.emit_func_output(x)
+        return x
+
+    with pytest.raises(VerifyError, match="one result"):
+        _function(twice)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "", 5, None])
+def test_names_of_functions(name: str) -> None:
+    with pytest.raises(VerifyError, match="cannot be the name of a function"):
+        _function(lambda bb, x: x, name)
