@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from keyword import iskeyword
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,8 @@ def parse_dims(options: Sequence[str]) -> dict[str, DimLike]:
 def symbol(name: str) -> str:
     """A name for a dimension as models write it: ``batch size`` becomes ``batch_size``."""
     cleaned = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+    if iskeyword(cleaned):
+        return f"{cleaned}_"
     return cleaned if cleaned.isidentifier() else f"d{cleaned}"
 
 

@@ -114,7 +114,10 @@ def read_type(node: ast.expr, dims: Mapping[str, Dim], source: Source) -> Type:
         raise source.error('expected a type such as R.Tensor((n, 4), "f32")', node)
     # a parameter's own name is read by its function
     plain = ast.copy_location(ast.Call(node.func, node.args, [k for k in node.keywords if k.arg != "name"]), node)
-    return reader(plain, dims, source)
+    try:
+        return reader(plain, dims, source)
+    except SymError as error:
+        raise source.error(reason(error), node) from None
 
 
 def _tensor(call: ast.Call, dims: Mapping[str, Dim], source: Source) -> Type:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import relaxir as rx
-from relaxir.support.errors import RuntimeFailure, VerifyError
+from relaxir.support.errors import InferError, ParseError, RuntimeFailure, SymError, VerifyError
 
 X = rx.TensorType((rx.dim("n"),), "float32")
 ONES = np.ones(3, np.float32)
@@ -49,7 +49,10 @@ def test_bad_dimensions(make: Callable[[], object]) -> None:
 
 
 def test_contradictory_where() -> None:
-    with pytest.raises(rx.RelaxirError, match="dimension-conflict"), rx.BlockBuilder().function("f", [rx.Var("x", X)], "n < 0"):
+    with (
+        pytest.raises(rx.RelaxirError, match="dimension-conflict"),
+        rx.BlockBuilder().function("f", [rx.Var("x", X)], "n < 0"),
+    ):
         pass
 
 
@@ -87,9 +90,9 @@ def test_compile_refuses_variables_out_of_scope(use: Callable[[rx.BlockBuilder, 
 
 
 def test_parameters_of_one_name() -> None:
-    with pytest.raises(VerifyError, match="two parameters named `x`"):
-        with rx.BlockBuilder().function("f", [rx.Var("x", X), rx.Var("x", X)]):
-            pass
+    params = [rx.Var("x", X), rx.Var("x", X)]
+    with pytest.raises(VerifyError, match="two parameters named `x`"), rx.BlockBuilder().function("f", params):
+        pass
 
 
 def test_one_result() -> None:
@@ -105,3 +108,47 @@ def test_one_result() -> None:
 def test_names_of_functions(name: str) -> None:
     with pytest.raises(VerifyError, match="cannot be the name of a function"):
         _function(lambda bb, x: x, name)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: rx.TensorType((-3,), "float32"), "at least 0, got -3"),
+        (lambda: rx.TensorType((1 << 70,), "float32"), "64 bits"),
+        (lambda: rx.dim("m", max=1 << 64), "64 bits"),
+        (lambda: rx.dim("class"), "word of Python"),
+    ],
+)
+def test_dimensions_that_cannot_be(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(SymError, match=message):
+        make()
+
+
+def test_text_with_a_negative_dimension() -> None:
+    text = str(_function(lambda bb, x: x)).replace('("n",)', "(-4,)")
+    with pytest.raises(ParseError, match="at least 0, got -4"):
+        rx.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(300, "uint8"), (-1, "uint32"), (np.nan, "int32"), ([1.0, np.inf], "int64"), (1 << 70, "int64")],
+)
+def test_constants_that_do_not_fit(value: object, dtype: str) -> None:
+    with pytest.raises(InferError, match=f"does not fit {dtype}"):
+        rx.const(value, dtype)
+    assert rx.const(200, "uint8").data == 200
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("R.exp(x)", f'R.add(x, R.const({"9" * 400}, "f32"))', "does not fit float32"),
+        ("class Module", "class M", "not `M`"),
+    ],
+)
+def test_text(before: str, after: str, message: str) -> None:
+    text = str(_function(lambda bb, x: rx.op.exp(x)))
+    assert before in text
+    with pytest.raises(ParseError, match=message):
+        rx.parse(text.replace(before, after))

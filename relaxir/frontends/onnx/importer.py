@@ -185,6 +185,8 @@ class Importer:
             raise UnsupportedError(f"input `{info.name}` has no rank", code="import-unsupported")
         shape: list[DimLike] = []
         for axis, d in enumerate(tensor.shape.dim):
+            if d.HasField("dim_value") and d.dim_value < -1:  # -1 stands for unknown in some models
+                raise LoadError(f"input `{info.name}`: axis {axis} has the size {d.dim_value}")
             if d.HasField("dim_value") and d.dim_value >= 0:
                 shape.append(self.overridden(f"{info.name}:{axis}", int(d.dim_value)))
             else:
