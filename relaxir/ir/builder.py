@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -32,7 +32,8 @@ from relaxir.ir.expr import (
 )
 from relaxir.ir.loops import COUNTER, loop_problems, loop_type, widen
 from relaxir.ir.module import AnyFunc, IRModule
-from relaxir.ir.op import Attrs, InferCtx, Op, is_symbolic
+from relaxir.ir.op import InferCtx, is_symbolic
+from relaxir.ir.pending import PendingCall, settled
 from relaxir.ir.relations import Subtype, apply_signature, join, subtype
 from relaxir.ir.scope import Scope, attr_symbols, check_name, check_params, outer
 from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type, describe, free_dims_of_type, map_type
@@ -40,17 +41,6 @@ from relaxir.support.errors import InferError, VerifyError
 from relaxir.support.spans import Span
 from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, free_dims, fresh, parse_where, unify
 from relaxir.tir import PrimFunc
-
-
-@dataclass(frozen=True, slots=True)
-class PendingCall:
-    """An operator call not typed yet: what ``rx.op.f(...)`` returns; `BlockBuilder.emit` types it."""
-
-    op: Op[Attrs]
-    args: tuple[object, ...]
-    attrs: Attrs
-    span: Span | None
-
 
 Emittable = Expr | PendingCall | int | float | bool | np.ndarray | Sequence["Emittable"]
 
@@ -182,7 +172,7 @@ class BlockBuilder:
         ctx_defined: tuple[Dim, ...] = ()
         expr: Expr
         if isinstance(value, PendingCall):
-            expr, ctx_defined = self._infer(value)
+            expr, ctx_defined = self._infer(settled(value, self.emit))
             if rename is not None:
                 expr = replace(expr, type=map_type(expr.type, outer(rename, ctx_defined)))
         else:

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 import relaxir as rx
-from relaxir.support.errors import InferError, ParseError, RuntimeFailure, SymError, VerifyError
+from relaxir.support.errors import (
+    InferError,
+    ParseError,
+    RuntimeFailure,
+    RuntimeIndexError,
+    RuntimeShapeError,
+    SymError,
+    VerifyError,
+)
 
 X = rx.TensorType((rx.dim("n"),), "float32")
 ONES = np.ones(3, np.float32)
@@ -152,3 +160,29 @@ def test_text(before: str, after: str, message: str) -> None:
     assert before in text
     with pytest.raises(ParseError, match=message):
         rx.parse(text.replace(before, after))
+
+
+@pytest.mark.parametrize(
+    ("use", "size", "error"),
+    [
+        (lambda bb, x: rx.op.argmax(x), 0, RuntimeShapeError),
+        (lambda bb, x: rx.op.take(x, rx.const([99])), 3, RuntimeIndexError),
+    ],
+)
+def test_interpreter_and_compiled_code_agree_on_errors(
+    use: Callable[[rx.BlockBuilder, rx.Var], object], size: int, error: type[rx.RelaxirError]
+) -> None:
+    module = _function(use)
+    for call in (rx.compile(module)["main"], lambda x: rx.evaluate(module, "main", x)):
+        with pytest.raises(error):
+            call(np.ones(size, np.float32))
+
+
+def test_deeply_nested_operators() -> None:
+    def nested(_: rx.BlockBuilder, x: rx.Var) -> object:
+        value: object = x
+        for _ in range(400):
+            value = rx.op.add(value, 1.0)
+        return value
+
+    assert rx.evaluate(_function(nested), "main", ONES)[0] == 401
