@@ -292,7 +292,7 @@ def _check_fits(array: Array, name: str) -> None:
     target = info(name)
     if not target.is_integer or array.dtype == target.numpy or array.size == 0:
         return
-    limits = np.iinfo(target.numpy)
+    limits = np.iinfo(name)
     for value in (array.min(), array.max()):  # NaN if there is one
         finite = array.dtype.kind != "f" or bool(np.isfinite(value))
         if not finite or not limits.min <= int(value) <= limits.max:
