@@ -24,6 +24,7 @@ from relaxir.ir.expr import Array, CallDPS, Check, Function
 from relaxir.ir.module import IRModule
 from relaxir.ir.rewrite import all_bindings
 from relaxir.ir.types import free_dims_of_type
+from relaxir.ir.verify import check_module
 from relaxir.ops import TABLE
 from relaxir.passes import Instrument, Pass, PassContext
 from relaxir.passes.instruments import Timing
@@ -171,6 +172,7 @@ def compile(  # the public name of DESIGN section 3
 
     Raises:
         ArgumentError: an argument that is not what it should be.
+        VerifyError: the module breaks an invariant of the IR.
         TargetError: an unknown target.
         UnsupportedError: an operator or type without code generation.
     """
@@ -179,6 +181,7 @@ def compile(  # the public name of DESIGN section 3
     if threads is not None:
         threads = check_count("threads", threads)
     machine = make_target(target)
+    check_module(module)
     clock = Clock()
     ctx = PassContext(target=target_info(machine, threads), instruments=(Timing(clock), *instruments))
     signatures = tuple(signature_of(n, f) for n, f in module.graph_functions().items() if is_entry(f))

@@ -50,7 +50,7 @@ from relaxir.tir.visit import free_dims_of
 
 Draw = Callable[..., object]
 
-NAMES = ("n", "m", "k", "lambda", "batch")
+NAMES = ("n", "m", "k", "size", "batch")
 FLOATS = ("float32", "float64")
 UNARY = ("exp", "tanh", "negative", "abs", "sqrt", "sigmoid")
 BINARY = ("add", "multiply", "subtract", "maximum")

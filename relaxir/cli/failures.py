@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from relaxir.support.errors import ArgumentError, InternalError, LoadError, RelaxirError, RuntimeFailure
-from relaxir.sym import SymError
+from relaxir.support.errors import InternalError, LoadError, RelaxirError, RuntimeFailure
 
 
 class Group(click.Group):
@@ -38,8 +37,6 @@ def as_error(error: Exception) -> RelaxirError:
     if isinstance(error, OSError):
         place = f"`{error.filename}`: " if error.filename else ""
         return LoadError(f"{place}{error.strerror or error}", code="load-path")
-    if isinstance(error, SymError):
-        return ArgumentError(str(error))
     if isinstance(error, RecursionError):
         return InternalError("the program is nested too deeply", notes=["raise Python's recursion limit and try again"])
     return InternalError(f"{type(error).__name__}: {error}", notes=["`relaxir --traceback ...` shows where"])

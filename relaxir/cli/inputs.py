@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from keyword import iskeyword
 from pathlib import Path
 
 import numpy as np
@@ -30,13 +31,15 @@ def parse_dims(options: Sequence[str]) -> dict[str, DimLike]:
         try:
             dims[name] = rx.dim(symbol(name), min=int(low), max=int(high) if high else None) if dots else int(low)
         except SymError as error:
-            raise ArgumentError(f"--dim {option}: {error}") from error
+            raise ArgumentError(f"--dim {option}: {error.message}") from error
     return dims
 
 
 def symbol(name: str) -> str:
     """A name for a dimension as models write it: ``batch size`` becomes ``batch_size``."""
     cleaned = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+    if iskeyword(cleaned):
+        return f"{cleaned}_"
     return cleaned if cleaned.isidentifier() else f"d{cleaned}"
 
 

@@ -1,6 +1,6 @@
 """Graph level: types, expressions, module, builder, abstract operator."""
 
-from relaxir.ir.builder import BlockBuilder, PendingCall
+from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import (
     Bind,
     Binding,
@@ -25,6 +25,7 @@ from relaxir.ir.expr import (
 )
 from relaxir.ir.module import IRModule
 from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
+from relaxir.ir.pending import PendingCall
 from relaxir.ir.types import AnyType, FuncType, PrimType, ShapeType, TensorType, TupleType, Type
 
 __all__ = (

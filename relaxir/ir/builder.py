@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -32,25 +32,15 @@ from relaxir.ir.expr import (
 )
 from relaxir.ir.loops import COUNTER, loop_problems, loop_type, widen
 from relaxir.ir.module import AnyFunc, IRModule
-from relaxir.ir.op import Attrs, InferCtx, Op, is_symbolic
+from relaxir.ir.op import InferCtx, is_symbolic
+from relaxir.ir.pending import PendingCall, settled
 from relaxir.ir.relations import Subtype, apply_signature, join, subtype
-from relaxir.ir.scope import Scope, attr_symbols, outer
+from relaxir.ir.scope import Scope, attr_symbols, check_name, check_params, outer
 from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type, describe, free_dims_of_type, map_type
 from relaxir.support.errors import InferError, VerifyError
 from relaxir.support.spans import Span
 from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, free_dims, fresh, parse_where, unify
 from relaxir.tir import PrimFunc
-
-
-@dataclass(frozen=True, slots=True)
-class PendingCall:
-    """An operator call not typed yet: what ``rx.op.f(...)`` returns; `BlockBuilder.emit` types it."""
-
-    op: Op[Attrs]
-    args: tuple[object, ...]
-    attrs: Attrs
-    span: Span | None
-
 
 Emittable = Expr | PendingCall | int | float | bool | np.ndarray | Sequence["Emittable"]
 
@@ -96,8 +86,10 @@ class BlockBuilder:
             ret: declared result type; checked against what the body gives.
             pure: whether calls have no effects.
         """
+        check_name(name, "function")
         if name in self._functions:
             raise VerifyError(f"function `{name}` is defined twice", code="verify-name")
+        check_params(name, params)
         if self._scopes:
             raise VerifyError(f"function `{name}` starts inside another function", code="verify-scope")
         span = Span.caller()
@@ -142,6 +134,7 @@ class BlockBuilder:
 
     def add_func(self, name: str, func: AnyFunc) -> str:
         """Add a finished function or tensor program under a name like ``name``; returns the name used."""
+        check_name(name, "function")
         unique = IRModule(self._functions).unique_name(name)
         self._functions[unique] = func
         return unique
@@ -179,7 +172,7 @@ class BlockBuilder:
         ctx_defined: tuple[Dim, ...] = ()
         expr: Expr
         if isinstance(value, PendingCall):
-            expr, ctx_defined = self._infer(value)
+            expr, ctx_defined = self._infer(settled(value, self.emit))
             if rename is not None:
                 expr = replace(expr, type=map_type(expr.type, outer(rename, ctx_defined)))
         else:
@@ -195,8 +188,11 @@ class BlockBuilder:
         return var
 
     def emit_func_output(self, value: Emittable) -> None:
-        """State the result of the function (or branch)."""
-        self._scope().result = self.normalize(value)
+        """State the result of the function, once."""
+        scope = self._scope()
+        if scope.result is not None:
+            raise VerifyError("a function has one result", code="verify-redefined", help="give several as a tuple")
+        scope.result = self.normalize(value)
 
     def match_cast(self, value: Emittable, type: Type, name: str = "lv") -> Var:  # the IR's word
         """See a value at a type: new bare symbols are defined from it, the rest is checked at run time.

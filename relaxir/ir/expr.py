@@ -15,6 +15,7 @@ from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type
 from relaxir.support.bfloat16 import float32_to_bfloat16
 from relaxir.support.dtypes import dtype as canonical_dtype
 from relaxir.support.dtypes import info
+from relaxir.support.errors import InferError
 from relaxir.support.spans import Span
 from relaxir.sym import Dim, DimLike, Relation
 
@@ -286,10 +287,27 @@ class Function:
         return FuncType(tuple(p.type for p in self.params), self.ret, self.pure)
 
 
+def _check_fits(array: Array, name: str) -> None:
+    """Raise InferError for values that an integer dtype does not hold: they would change in silence."""
+    target = info(name)
+    if not target.is_integer or array.dtype == target.numpy or array.size == 0:
+        return
+    limits = np.iinfo(name)
+    for value in (array.min(), array.max()):  # NaN if there is one
+        finite = array.dtype.kind != "f" or bool(np.isfinite(value))
+        if not finite or not limits.min <= int(value) <= limits.max:
+            raise InferError(
+                f"const: {value} does not fit {name}", code="attribute", help="choose another dtype, or convert before"
+            )
+
+
 def const(value: object, dtype: str | None = None) -> Constant:
     """Constant from anything NumPy can make an array of; Python floats become float32, ints int64, bools bool.
 
     With ``dtype`` the value is converted; ``bfloat16`` data is given as uint16 bits or converted from floats.
+
+    Raises:
+        InferError: for values that an integer dtype does not hold.
     """
     array = np.asarray(value)
     if dtype is None:
@@ -298,6 +316,7 @@ def const(value: object, dtype: str | None = None) -> Constant:
         name = canonical_dtype(dtype)
     if name == "bfloat16" and array.dtype != np.uint16:
         array = float32_to_bfloat16(array)
+    _check_fits(array, name)
     # tobytes/copy keeps the constant safe from later writes to the caller's array
     data = np.array(array, dtype=info(name).numpy, order="C", copy=True)
     data.setflags(write=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from relaxir.ir.expr import Binding, BindingBlock, Expr, Var
 from relaxir.ir.op import Attrs, attr_dims
+from relaxir.support.errors import VerifyError
 from relaxir.sym import Dim, DimLike, free_dims
 
 
@@ -25,6 +26,27 @@ class Scope:
         if self.bindings:
             self.blocks.append(BindingBlock(tuple(self.bindings), self.dataflow, tuple(self.outputs)))
         self.bindings, self.outputs = [], []
+
+
+def check_name(name: object, what: str) -> None:
+    """Raise VerifyError unless ``name`` can name something: text, not empty, without NUL."""
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise VerifyError(
+            f"{name!r} cannot be the name of a {what}", code="verify-name", help="a name is text without NUL"
+        )
+
+
+def check_params(name: str, params: Sequence[Var]) -> None:
+    """Raise VerifyError for parameters of equal names."""
+    seen: set[str] = set()
+    for p in params:
+        if p.name in seen:
+            raise VerifyError(
+                f"function `{name}` has two parameters named `{p.name}`",
+                code="verify-redefined",
+                help="give each parameter a name of its own",
+            )
+        seen.add(p.name)
 
 
 def outer(rename: Callable[[DimLike], DimLike], defined: Sequence[Dim]) -> Callable[[DimLike], DimLike]:

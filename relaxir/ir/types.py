@@ -8,7 +8,24 @@ from dataclasses import dataclass
 
 from relaxir.support.dtypes import dtype as canonical_dtype
 from relaxir.support.dtypes import short
+from relaxir.support.errors import SymError
 from relaxir.sym import Dim, DimLike, free_dims, normalize, parse, substitute, to_text
+
+
+def _size(d: DimLike) -> DimLike:
+    """A dimension of a type; constants are 64-bit integers."""
+    value = normalize(d)
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise SymError("a size does not fit 64 bits")
+    return value
+
+
+def _extent(d: DimLike) -> DimLike:
+    """The size of an axis."""
+    value = _size(d)
+    if isinstance(value, int) and value < 0:
+        raise SymError(f"the size of an axis must be at least 0, got {value}")
+    return value
 
 
 class Type:
@@ -42,7 +59,7 @@ class ShapeType(Type):
     dims: tuple[DimLike, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dims", tuple(normalize(d) for d in self.dims))
+        object.__setattr__(self, "dims", tuple(_size(d) for d in self.dims))
 
     def __str__(self) -> str:
         return f"R.Shape({dims_text(self.dims)})"
@@ -54,14 +71,14 @@ class TensorType(Type):
 
     Raises:
         UnsupportedError: for an unknown dtype.
-        SymError: when a dimension is not an integer expression.
+        SymError: when a dimension is not an integer expression, negative, or beyond 64 bits.
     """
 
     shape: tuple[DimLike, ...]
     dtype: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(normalize(d) for d in self.shape))
+        object.__setattr__(self, "shape", tuple(_extent(d) for d in self.shape))
         object.__setattr__(self, "dtype", canonical_dtype(self.dtype))
 
     @property

@@ -196,7 +196,7 @@ class _Checker:
         try:
             self.types = TypeScope(dims, func.where)
         except ConflictError as error:
-            self.fail(12, f"where is contradictory: {error}", "verify")
+            self.fail(12, f"where is contradictory: {error.message}", "verify")
             self.types = TypeScope(dims)
         for p in func.params:
             self._bind(p)

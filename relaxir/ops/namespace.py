@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from relaxir.ir.builder import PendingCall
 from relaxir.ir.op import Attrs, Op, is_symbolic
+from relaxir.ir.pending import PendingCall
 from relaxir.support.errors import InferError
 from relaxir.support.spans import Span
 from relaxir.sym import normalize

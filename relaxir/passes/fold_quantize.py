@@ -20,10 +20,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Final
 
-from relaxir.ir.builder import BlockBuilder, PendingCall
+from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Bind, Binding, Check, Constant, Expr, Function, OpCall, Var
 from relaxir.ir.module import IRModule
 from relaxir.ir.op import Op
+from relaxir.ir.pending import PendingCall
 from relaxir.ir.rewrite import Rewriter, function_dims, map_functions
 from relaxir.ir.types import TensorType
 from relaxir.ops import TABLE

@@ -352,6 +352,33 @@ class ArgumentError(RelaxirError):
     )
 
 
+class SymError(RelaxirError, ValueError):
+    """A dimension is badly named or written, or has no value.
+
+    Example::
+
+        rx.dim("batch size")                        # a name is an identifier
+        n // 0
+
+    Fix: dimensions are made of names, integers, ``+``, ``-``, ``*``, ``//``, ``%``, ``min`` and ``max``.
+    """
+
+    CODES = _codes(dimension="a dimension is no integer expression, or its name or range cannot be")
+
+
+class ConflictError(SymError):
+    """Relations between dimensions exclude each other: no size satisfies them all.
+
+    Example::
+
+        with bb.function("main", [x], where="n < 0"):    # no size is negative
+
+    Fix: correct the relation, or the range of the dimension in ``rx.dim``.
+    """
+
+    CODES = _codes(dimension_conflict="no values of the dimensions satisfy the relations")
+
+
 class InternalError(RelaxirError):
     """relaxir broke one of its own rules: a bug, whatever the input was.
 
@@ -383,6 +410,8 @@ ERRORS: Final[tuple[type[RelaxirError], ...]] = (
     RuntimeIndexError,
     RuntimeFailure,
     ArgumentError,
+    SymError,
+    ConflictError,
     InternalError,
 )
 """All error classes, in the order of the manual."""
@@ -406,6 +435,11 @@ def explain(code: str) -> str:
         code="argument-name",
         help="`relaxir explain` without a code lists them",
     )
+
+
+def reason(error: BaseException) -> str:
+    """Return an error's message alone, to stand inside another message."""
+    return error.message if isinstance(error, RelaxirError) else str(error)
 
 
 def _hang(prefix: str, text: str) -> str:

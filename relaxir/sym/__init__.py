@@ -1,9 +1,9 @@
 """Dimensions, facts about them, and proofs; the only package that imports sympy."""
 
+from relaxir.support.errors import ConflictError, SymError
 from relaxir.sym.expr import (
     Dim,
     DimLike,
-    SymError,
     add,
     broadcast,
     ceildiv,
@@ -22,7 +22,6 @@ from relaxir.sym.expr import (
 )
 from relaxir.sym.facts import BroadcastResult, Facts
 from relaxir.sym.fold import fold
-from relaxir.sym.learn import ConflictError
 from relaxir.sym.normalize import evaluate, normalize
 from relaxir.sym.parser import parse, parse_relation, parse_where
 from relaxir.sym.printer import to_text

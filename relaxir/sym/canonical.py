@@ -18,6 +18,7 @@ from typing import Any
 
 import sympy
 
+from relaxir.support.errors import SymError
 from relaxir.sym import poly
 from relaxir.sym.expr import (
     Broadcast,
@@ -28,7 +29,6 @@ from relaxir.sym.expr import (
     Max,
     Min,
     Mod,
-    SymError,
     order_key,
     short_key,
 )

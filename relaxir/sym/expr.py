@@ -11,19 +11,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
+from keyword import iskeyword
 from typing import Any, TypeAlias
 
 import sympy
+
+from relaxir.support.errors import SymError
 
 DimLike: TypeAlias = int | sympy.Expr
 """A Python int or a sympy integer expression."""
 
 
 _LONGEST_KEY = 400
-
-
-class SymError(ValueError):
-    """Report a bad dimension: not an integer, badly named, unknown, or without a value."""
 
 
 class _Operators:
@@ -87,6 +86,8 @@ def dim(name: str, min: int = 0, max: int | None = None, multiple_of: int = 1) -
     """
     if not _is_identifier(name):
         raise SymError(f"a dimension needs an identifier as its name, not {name!r}")
+    if iskeyword(name):
+        raise SymError(f"{name!r} is a word of Python and cannot name a dimension", help=f"call it `{name}_`")
     low, step = _whole(min, "min"), _whole(multiple_of, "multiple_of")
     high = None if max is None else _whole(max, "max")
     if step < 1:
@@ -104,13 +105,15 @@ def _is_identifier(name: object) -> bool:
 def _whole(value: Any, what: str) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise SymError(f"{what} must be an integer, not {value!r}")
+    if not -(1 << 63) <= int(value) < 1 << 63:
+        raise SymError(f"{what} does not fit 64 bits")
     return int(value)
 
 
 def fresh(name: str, taken: Collection[str], min: int = 0, max: int | None = None) -> Dim:
     """Return a dimension whose name is ``name``, or the first of ``name_1, name_2 ...`` not in ``taken``."""
     unique, count = name, 0
-    while unique in taken:
+    while unique in taken or iskeyword(unique):
         count += 1
         unique = f"{name}_{count}"
     return dim(unique, min, max)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from relaxir.support.errors import ConflictError
 from relaxir.sym.bounds import interval
 from relaxir.sym.canonical import Canonical
 from relaxir.sym.expr import Dim, DimLike, as_dimlike, broadcast, free_dims, substitute
-from relaxir.sym.learn import ConflictError, learn
+from relaxir.sym.learn import learn
 from relaxir.sym.normalize import normalize
 from relaxir.sym.poly import Poly
 from relaxir.sym.rebuild import Rebuilder

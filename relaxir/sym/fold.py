@@ -7,7 +7,8 @@ from typing import TypeVar
 
 import sympy
 
-from relaxir.sym.expr import Dim, DimLike, Light, SymError, order_key
+from relaxir.support.errors import SymError
+from relaxir.sym.expr import Dim, DimLike, Light, order_key
 
 T = TypeVar("T")
 

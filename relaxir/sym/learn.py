@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import inf
 
+from relaxir.support.errors import ConflictError
 from relaxir.sym.canonical import Canonical
-from relaxir.sym.expr import Dim, SymError, add, mul
+from relaxir.sym.expr import Dim, add, mul
 from relaxir.sym.order import Atom, Bound
 from relaxir.sym.poly import Poly
 from relaxir.sym.printer import to_text
@@ -21,10 +22,6 @@ from relaxir.sym.relation import Relation
 _ROUNDS = 4
 _MOST_TERMS = 8
 _MOST_FACTORS = 2
-
-
-class ConflictError(SymError):
-    """Report a relation that no allowed value can satisfy."""
 
 
 def learn(forms: Canonical, relations: Iterable[Relation]) -> None:

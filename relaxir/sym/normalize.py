@@ -9,6 +9,7 @@ from typing import Any
 
 import sympy
 
+from relaxir.support.errors import SymError
 from relaxir.sym.expr import (
     Broadcast,
     CeilDiv,
@@ -19,7 +20,6 @@ from relaxir.sym.expr import (
     Max,
     Min,
     Mod,
-    SymError,
     add,
     as_dimlike,
     ceildiv,

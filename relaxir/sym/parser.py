@@ -14,10 +14,10 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from relaxir.support.errors import SymError
 from relaxir.sym.expr import (
     Dim,
     DimLike,
-    SymError,
     add,
     broadcast,
     ceildiv,

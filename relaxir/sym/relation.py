@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from relaxir.sym.expr import DimLike, SymError
+from relaxir.support.errors import SymError
+from relaxir.sym.expr import DimLike
 from relaxir.sym.normalize import normalize
 from relaxir.sym.printer import to_text
 

@@ -106,7 +106,12 @@ def _element(node: ast.expr, row: DType, source: Source) -> int:
     value_or_none = number(node)
     if value_or_none is None:
         raise source.error("expected a number", node, "parse-constant")
-    return _round(float(value_or_none), row)
+    try:
+        return _round(float(value_or_none), row)
+    except OverflowError:
+        raise source.error(
+            f"a number of more than 308 digits does not fit {row.name}", node, "parse-constant"
+        ) from None
 
 
 def _nan(node: ast.AST, text: str, row: DType, source: Source) -> int:

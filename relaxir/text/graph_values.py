@@ -23,6 +23,7 @@ from relaxir.ir.op import Attrs, InferCtx, Op
 from relaxir.ir.relations import apply_signature
 from relaxir.ir.retype import TypeScope, disagreement, rename_fresh
 from relaxir.ir.types import FuncType, TensorType, TupleType, Type
+from relaxir.support.errors import reason
 from relaxir.sym import Dim
 from relaxir.text.constants import read_constant
 from relaxir.text.scope import Scope
@@ -152,7 +153,7 @@ class ValueReader:
         try:
             inferred = op.infer(tuple(a.type for a in args), attrs, ctx)
         except (TypeError, ValueError, AttributeError) as error:  # attributes of the wrong type
-            raise self.source.error(f"{op.name}: the attributes do not fit: {error}", node) from None
+            raise self.source.error(f"{op.name}: the attributes do not fit: {reason(error)}", node) from None
         type_, owned = self.settle(inferred, written, defines, ctx, node)
         return Value(OpCall(op, args, attrs, type_, ctx.span), type_, owned)
 
@@ -171,7 +172,7 @@ class ValueReader:
         try:
             return op.Attrs(**given)
         except (TypeError, ValueError) as error:
-            raise self.source.error(f"{op.name}: {error}", node) from None
+            raise self.source.error(f"{op.name}: {reason(error)}", node) from None
 
     def _func_call(self, node: ast.Call, written: Type | None, defines: tuple[Dim, ...]) -> Value:
         callee = read_global(node.func, self.module.functions, self.source)

@@ -57,10 +57,12 @@ def parse(
 
 def _module(source: Source, ops: Mapping[str, Op[Any]], arrays: Mapping[str, Array]) -> IRModule:
     tree = source.tree()
-    if len(tree.body) != 1 or not isinstance(tree.body[0], ast.ClassDef) or tree.body[0].name != "Module":
+    if len(tree.body) != 1 or not isinstance(tree.body[0], ast.ClassDef):
         where = tree.body[1] if len(tree.body) > 1 else tree
         raise source.error("expected one module: @I.module, then class Module:", where)
     cls = tree.body[0]
+    if cls.name != "Module":
+        raise source.error(f"a module is called `Module`, not `{cls.name}`", cls, help="write `class Module:`")
     attrs = _module_attrs(cls, source, arrays)
     defs = _definitions(cls, source)
     headers = {n: read_header(d, source) for n, d in defs.items() if _kind(d, source) == "function"}

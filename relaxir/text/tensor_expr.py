@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from relaxir.support.dtypes import info
+from relaxir.support.errors import reason
 from relaxir.sym import Dim, DimLike
 from relaxir.text.scope import Scope
 from relaxir.text.source import Source, member, number
@@ -206,7 +207,7 @@ class ExprReader:
         try:
             return make(*parts)
         except ValueError as error:
-            raise self.source.error(str(error), node, "parse-annotation") from None
+            raise self.source.error(reason(error), node, "parse-annotation") from None
 
     def _call(self, node: ast.Call, expected: str | None) -> Expr:
         name = member(node, "T")

@@ -10,7 +10,7 @@ from typing import Final
 
 from relaxir.ir.types import AnyType, FuncType, PrimType, ShapeType, TensorType, TupleType, Type
 from relaxir.support.dtypes import dtype as canonical_dtype
-from relaxir.support.errors import ParseError, UnsupportedError
+from relaxir.support.errors import ParseError, UnsupportedError, reason
 from relaxir.sym import Dim, DimLike, Relation, SymError, dim, parse, parse_where
 from relaxir.text.source import Source, member, number
 
@@ -32,7 +32,7 @@ def read_dim(node: ast.expr, dims: Mapping[str, Dim], source: Source) -> DimLike
     try:
         return parse(ast.unparse(node), dims)
     except (SymError, RecursionError) as error:
-        raise source.error(f"not a dimension: {error}", node) from None
+        raise source.error(f"not a dimension: {reason(error)}", node) from None
 
 
 def check_names(node: ast.expr, dims: Mapping[str, Dim], source: Source) -> None:
@@ -67,7 +67,7 @@ def read_relations(node: ast.expr, dims: Mapping[str, Dim], source: Source) -> t
     try:
         return parse_where(ast.unparse(node), dims)
     except (SymError, RecursionError) as error:
-        raise source.error(f"not a relation between dimensions: {error}", node) from None
+        raise source.error(f"not a relation between dimensions: {reason(error)}", node) from None
 
 
 def read_dim_declaration(call: ast.Call, source: Source) -> Dim:
@@ -90,7 +90,7 @@ def make_dim(
             source.integer(args["multiple_of"]) if "multiple_of" in args else 1,
         )
     except SymError as error:
-        raise source.error(str(error), node) from None
+        raise source.error(reason(error), node) from None
 
 
 def read_dtype(node: ast.expr, source: Source) -> str:
@@ -114,7 +114,10 @@ def read_type(node: ast.expr, dims: Mapping[str, Dim], source: Source) -> Type:
         raise source.error('expected a type such as R.Tensor((n, 4), "f32")', node)
     # a parameter's own name is read by its function
     plain = ast.copy_location(ast.Call(node.func, node.args, [k for k in node.keywords if k.arg != "name"]), node)
-    return reader(plain, dims, source)
+    try:
+        return reader(plain, dims, source)
+    except SymError as error:
+        raise source.error(reason(error), node) from None
 
 
 def _tensor(call: ast.Call, dims: Mapping[str, Dim], source: Source) -> Type:

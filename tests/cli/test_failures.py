@@ -163,7 +163,7 @@ def test_interrupts_and_bugs(relaxir: Run, text_model: Path, monkeypatch: pytest
     assert (done.exit_code, done.stderr) == (1, "interrupted\n")
     monkeypatch.setattr("relaxir.cli.commands.stage_text", bug)
     assert "internal error: ZeroDivisionError: oops" in fails(relaxir, "show", text_model)
-    assert as_error(SymError("bad")).code == "argument"
+    assert as_error(SymError("bad")).code == "dimension"
     assert as_error(MemoryError()).code == "runtime-allocation"
 
 

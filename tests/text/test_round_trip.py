@@ -11,8 +11,8 @@ from hypothesis import given
 
 from relaxir import evaluate
 from relaxir.ir import Attrs, BlockBuilder, IRModule, ShapeType, TensorType, TupleType, Var, const
-from relaxir.ir.builder import PendingCall
 from relaxir.ir.op import Example, Op, attr_dims
+from relaxir.ir.pending import PendingCall
 from relaxir.ir.printer import module_arrays
 from relaxir.ir.structural import structural_equal
 from relaxir.ir.types import parse_type
@@ -119,7 +119,7 @@ def exact_module() -> IRModule:
     ]
     bb = BlockBuilder()
     params = [
-        Var("lambda", TensorType((n, dim("class")), "f32")),
+        Var("lambda", TensorType((n, dim("batch")), "f32")),
         Var("a.b", TensorType((n,), "f32")),
         Var("n", TensorType((), "f32")),
     ]

@@ -250,8 +250,15 @@ class Host(HostMemory):
             self._call_status(kernel_symbol(stmt.callee), operands)
         elif isinstance(stmt, CallHost):
             inputs, outputs = self.tensors(stmt.args), self.tensors(stmt.outputs)
+            self.module.declare("rx_enter", "i1", ["ptr", "ptr"])
+            self.module.declare("rx_leave", "void", ["ptr"])
+            fits = self.w.here("call i1 @rx_enter(ptr %ws, ptr %status)", "i1")
+            message = f"{self.name}: calls of `{stmt.callee}` are nested too deeply"
+            code, site = self.sites.add("runtime-failure", message, stmt.span)
+            self.fail_unless(fits, code, site, [])
             operands = ["ptr %ctx", "ptr %ws", inputs.typed, outputs.typed]
             self._call_status(symbol(f"host_{stmt.callee}"), operands)
+            self.w.line("call void @rx_leave(ptr %ws)")
         elif isinstance(stmt, CallLibrary):
             tensors = self.tensors(stmt.args)
             pointers = [self.at(tensors, int_value(DLTENSOR_BYTES * i)).typed for i in range(len(stmt.args))]

@@ -50,6 +50,8 @@ WORKSPACE: Final = MappingProxyType(
         "WS_CALM": 80,  # i64: calls in a row that needed far less than is kept
         "WS_CAPACITY": 88,  # i64: bytes of all chunks
         "WS_CTX": 96,  # ptr
+        "WS_DEPTH": 104,  # i64: calls of host programs by host programs that have not returned
+        "WS_STACK": 112,  # ptr: where the native stack stood at the outermost of them
     }
 )
 WORKSPACE_BYTES: Final = 128
@@ -92,6 +94,8 @@ NUMBERS: Final = MappingProxyType(
         "LIMIT": 1 << 46,
         "CHUNK_MIN": 65472,  # 64 KiB with its header
         "CHUNK_MAX": 16 << 20,  # a new chunk is at most this much larger than asked for
+        "DEPTH": 1000,  # most nested calls of host programs
+        "STACK": 4 << 20,  # most native stack that they may use: half of what a thread has by default
         "CALM": 16,  # quiet calls before a large frame stack is given back
     }
 )

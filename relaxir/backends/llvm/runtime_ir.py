@@ -34,6 +34,7 @@ declare void @rx_fail(ptr, i32, i32, i64, i64, i64, i64)
 - ``rx_threads()``: how many threads a region may use.
 - ``rx_alloc(ctx, bytes)``: a result block, 64-byte aligned, or null. ``rx_free(ctx, block)`` gives it back.
 - ``rx_frame_push(ws, bytes)``: a frame, 64-byte aligned, or null; popped in reverse order with the same size.
+- ``rx_enter(ws, here)``: whether a host program may call another now; ``rx_leave(ws)`` after it.
 - ``rx_fail(ws, code, site, v0, v1, v2, v3)`` records the call's first error; ``code`` must not be 0. The host entry
   then returns any code.
 

@@ -9,6 +9,8 @@ Invariants:
    not pop: release empties the stack.
 4. Chunks are kept between calls. After ``CALM`` calls in a row that needed less than a quarter of what is kept, all
    are given back.
+5. Host programs call each other between ``rx_enter``, which refuses when they are nested too deeply for the native
+   stack, and ``rx_leave``. A call that fails need not leave: acquire starts at depth 0.
 """
 
 from typing import Final
@@ -192,6 +194,33 @@ record:
 done:
   ret void
 }
+define i1 @rx_enter(ptr %ws, ptr %here) nounwind {
+entry:
+  %depth = get i64 %ws WS_DEPTH
+  %outer = icmp eq i64 %depth, 0
+  br i1 %outer, label %first, label %check
+first:
+  put ptr %here %ws WS_STACK
+  br label %check
+check:
+  %start = get ptr %ws WS_STACK
+  %high = ptrtoint ptr %start to i64
+  %low = ptrtoint ptr %here to i64
+  %used = sub i64 %high, %low
+  %depth1 = add i64 %depth, 1
+  put i64 %depth1 %ws WS_DEPTH
+  %few = icmp slt i64 %depth, $DEPTH
+  %room = icmp slt i64 %used, $STACK
+  %fine = and i1 %few, %room
+  ret i1 %fine
+}
+define void @rx_leave(ptr %ws) nounwind {
+entry:
+  %depth = get i64 %ws WS_DEPTH
+  %depth1 = sub i64 %depth, 1
+  put i64 %depth1 %ws WS_DEPTH
+  ret void
+}
 define ptr @rx_ws_acquire(ptr %ctx) nounwind {
 entry:
   %lock = at %ctx CTX_WS_LOCK
@@ -205,6 +234,7 @@ take:
   call void @rx_unlock(ptr %lock)
   put i32 0 %ws WS_CODE
   put i64 0 %ws WS_PEAK
+  put i64 0 %ws WS_DEPTH
   ret ptr %ws
 make:
   call void @rx_unlock(ptr %lock)

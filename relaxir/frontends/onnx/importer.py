@@ -20,7 +20,7 @@ from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Constant, Expr, TupleExpr, Var
 from relaxir.ir.module import IRModule
 from relaxir.ir.types import TensorType
-from relaxir.support.errors import InferError, LoadError, RelaxirError, UnsupportedError
+from relaxir.support.errors import InferError, LoadError, RelaxirError, UnsupportedError, reason
 from relaxir.sym import Dim, DimLike, SymError, dim, fresh, to_text
 
 MAX_SHOWN = 1000
@@ -126,7 +126,7 @@ class Importer:
             self.problems.append(named(error, proto))
             return
         except (SymError, OverflowError) as error:
-            self.problems.append(LoadError(f"{describe(proto)}: {error}"))
+            self.problems.append(LoadError(f"{describe(proto)}: {reason(error)}"))
             return
         values = result if isinstance(result, tuple) else (result,)
         for index, name in enumerate(proto.output):

@@ -23,7 +23,7 @@ from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Constant, Expr, TupleExpr, Var
 from relaxir.ir.module import IRModule
 from relaxir.ir.types import TensorType
-from relaxir.support.errors import InferError, LoadError, RelaxirError, UnsupportedError
+from relaxir.support.errors import InferError, LoadError, RelaxirError, UnsupportedError, reason
 from relaxir.sym import DimLike, SymError
 
 
@@ -195,7 +195,7 @@ class Importer:
         except (InferError, UnsupportedError, LoadError) as error:
             self.problems.append(named(error, fx))
         except (SymError, OverflowError) as error:
-            self.problems.append(LoadError(f"{describe(fx)}: {error}", span=place_of(fx)))
+            self.problems.append(LoadError(f"{describe(fx)}: {reason(error)}", span=place_of(fx)))
 
     def arguments(self, fx: FxNode) -> dict[str, Arg]:
         """Arguments by name: those of the schema with their defaults, or ``0``, ``1``, ... where there is none."""

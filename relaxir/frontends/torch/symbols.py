@@ -19,6 +19,7 @@ from relaxir.sym import (
     dim,
     floordiv,
     free_dims,
+    fresh,
     max_,
     min_,
     mod,
@@ -67,7 +68,7 @@ class Symbols:
         if name not in self.dims:
             low, high = self.bounds(name)
             least = 0 if low is None or low == DEFAULT_MIN else max(low, 0)
-            self.dims[name] = dim(name, min=least, max=None if high is None or high >= MAX_SIZE else high)
+            self.dims[name] = fresh(name, (), min=least, max=None if high is None or high >= MAX_SIZE else high)
         return self.dims[name]
 
     def size(self, value: Any) -> DimLike:
@@ -166,7 +167,7 @@ class Symbols:
             if d.min <= DEFAULT_MIN:
                 continue
             low, high = d.min, d.max
-            free = dim(name, min=0, max=high)
+            free = dim(d.name, min=0, max=high)
             others = {o: Dim(n, self.bounds(n)[0] or 0, o.max) for n, o in self.dims.items() if o != d}
             stated = [substituted(r, {**others, d: free}) for r in relations]
             facts = Facts([free, *others.values()], stated)

@@ -13,6 +13,7 @@ from relaxir.ir.types import ShapeType
 from relaxir.runtime.interp.binding import Value
 from relaxir.runtime.interp.graph import NO_LIBRARIES, Array, Libraries, run_graph
 from relaxir.runtime.interp.host import run_host
+from relaxir.support.errors import RuntimeFailure
 from relaxir.tir import PrimFunc
 
 
@@ -40,6 +41,17 @@ def evaluate(
         ArgumentError: for arguments that do not match the signature.
         RuntimeShapeError, RuntimeIndexError, RuntimeFailure: when a check of the program fails.
     """
+    try:
+        return _evaluate(module, name, args, libraries, constants)
+    except RecursionError:
+        raise RuntimeFailure(
+            f"{name}: calls are nested too deeply", help="give the recursion a base case, or write it as a loop"
+        ) from None
+
+
+def _evaluate(
+    module: IRModule, name: str, args: Sequence[Any], libraries: Libraries, constants: Sequence[Array] | None
+) -> Any:
     values = tuple(_argument(a) for a in args)
     if isinstance(module.functions.get(name), PrimFunc):
         results = run_host(module, name, tuple(_flat(values)), constants, libraries)

@@ -44,7 +44,14 @@ from relaxir.runtime.interp.binding import (
 )
 from relaxir.runtime.interp.program import raise_failure, run_prim_func
 from relaxir.support.dtypes import info
-from relaxir.support.errors import ArgumentError, InternalError, RuntimeShapeError, UnsupportedError
+from relaxir.support.errors import (
+    ArgumentError,
+    InternalError,
+    RelaxirError,
+    RuntimeIndexError,
+    RuntimeShapeError,
+    UnsupportedError,
+)
 from relaxir.sym import DimLike, free_dims
 from relaxir.sym import evaluate as evaluate_dim
 from relaxir.tir import PrimFunc
@@ -208,7 +215,15 @@ class _Frame:
     def _op(self, expr: OpCall) -> Value:
         attrs = map_attrs(expr.attrs, self.size)
         args: Any = tuple(self.eval(a) for a in expr.args)
-        return _normal(expr.op.evaluate(args, tuple(a.type for a in expr.args), attrs, expr.type), expr.type)
+        try:
+            result = expr.op.evaluate(args, tuple(a.type for a in expr.args), attrs, expr.type)
+        except RelaxirError:
+            raise
+        except IndexError as error:
+            raise RuntimeIndexError(f"{expr.op.name}: {error}", span=expr.span) from error
+        except ValueError as error:  # NumPy's word for sizes that do not fit
+            raise RuntimeShapeError(f"{expr.op.name}: {error}", span=expr.span) from error
+        return _normal(result, expr.type)
 
     def _flat_args(self, args: Sequence[Expr]) -> list[Array]:
         flat: list[Array] = []

@@ -1,0 +1,188 @@
+"""Misuse of the builder and of types: each gives an error of relaxir, early and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import relaxir as rx
+from relaxir.support.errors import (
+    InferError,
+    ParseError,
+    RuntimeFailure,
+    RuntimeIndexError,
+    RuntimeShapeError,
+    SymError,
+    VerifyError,
+)
+
+X = rx.TensorType((rx.dim("n"),), "float32")
+ONES = np.ones(3, np.float32)
+
+
+def _endless() -> rx.IRModule:
+    bb = rx.BlockBuilder()
+    x = rx.Var("x", X)
+    with bb.function("main", [x], ret=X):
+        bb.emit_func_output(bb.call("main", x))
+    return bb.get()
+
+
+@pytest.mark.parametrize("call", [lambda m: rx.compile(m)["main"], lambda m: lambda x: rx.evaluate(m, "main", x)])
+def test_recursion_without_end(call: Callable[[rx.IRModule], Callable[[object], object]]) -> None:
+    main = call(_endless())
+    for _ in range(2):
+        with pytest.raises(RuntimeFailure, match="nested too deeply"):
+            main(ONES)
+
+
+N = rx.dim("n")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: rx.dim("a b"),
+        lambda: N // 0,
+        lambda: rx.TensorType((2.5,), "float32"),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_dimensions(make: Callable[[], object]) -> None:
+    with pytest.raises(rx.RelaxirError) as caught:
+        make()
+    assert caught.value.code == "dimension"
+    assert isinstance(caught.value, ValueError)
+
+
+def test_contradictory_where() -> None:
+    with (
+        pytest.raises(rx.RelaxirError, match="dimension-conflict"),
+        rx.BlockBuilder().function("f", [rx.Var("x", X)], "n < 0"),
+    ):
+        pass
+
+
+def _function(use: Callable[[rx.BlockBuilder, rx.Var], object], name: str = "main") -> rx.IRModule:
+    bb = rx.BlockBuilder()
+    x = rx.Var("x", X)
+    with bb.function(name, [x]):
+        bb.emit_func_output(use(bb, x))  # type: ignore[arg-type]
+    return bb.get()
+
+
+def _leaked(bb: rx.BlockBuilder, x: rx.Var) -> object:
+    inner: list[rx.Var] = []
+
+    def then() -> rx.Var:
+        inner.append(bb.emit(rx.op.exp(x)))
+        return inner[0]
+
+    bb.if_then_else(rx.const(True), then, lambda: x)
+    return rx.op.add(inner[0], x)
+
+
+def _internal(bb: rx.BlockBuilder, x: rx.Var) -> object:
+    with bb.dataflow():
+        y = bb.emit(rx.op.exp(x))
+        bb.emit_output(rx.op.exp(y))
+    return rx.op.add(y, x)
+
+
+@pytest.mark.parametrize("use", [lambda bb, x: rx.op.exp(rx.Var("y", X)), _leaked, _internal])
+def test_compile_refuses_variables_out_of_scope(use: Callable[[rx.BlockBuilder, rx.Var], object]) -> None:
+    module = _function(use)
+    with pytest.raises(VerifyError, match="invariant 2"):
+        rx.compile(module)
+
+
+def test_parameters_of_one_name() -> None:
+    params = [rx.Var("x", X), rx.Var("x", X)]
+    with pytest.raises(VerifyError, match="two parameters named `x`"), rx.BlockBuilder().function("f", params):
+        pass
+
+
+def test_one_result() -> None:
+    def twice(bb: rx.BlockBuilder, x: rx.Var) -> rx.Var:
+        bb.emit_func_output(x)
+        return x
+
+    with pytest.raises(VerifyError, match="one result"):
+        _function(twice)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "", 5, None])
+def test_names_of_functions(name: str) -> None:
+    with pytest.raises(VerifyError, match="cannot be the name of a function"):
+        _function(lambda bb, x: x, name)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: rx.TensorType((-3,), "float32"), "at least 0, got -3"),
+        (lambda: rx.TensorType((1 << 70,), "float32"), "64 bits"),
+        (lambda: rx.dim("m", max=1 << 64), "64 bits"),
+        (lambda: rx.dim("class"), "word of Python"),
+    ],
+)
+def test_dimensions_that_cannot_be(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(SymError, match=message):
+        make()
+
+
+def test_text_with_a_negative_dimension() -> None:
+    text = str(_function(lambda bb, x: x)).replace('("n",)', "(-4,)")
+    with pytest.raises(ParseError, match="at least 0, got -4"):
+        rx.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(300, "uint8"), (-1, "uint32"), (np.nan, "int32"), ([1.0, np.inf], "int64"), (1 << 70, "int64")],
+)
+def test_constants_that_do_not_fit(value: object, dtype: str) -> None:
+    with pytest.raises(InferError, match=f"does not fit {dtype}"):
+        rx.const(value, dtype)
+    assert rx.const(200, "uint8").data == 200
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("R.exp(x)", f'R.add(x, R.const({"9" * 400}, "f32"))', "does not fit float32"),
+        ("class Module", "class M", "not `M`"),
+    ],
+)
+def test_text(before: str, after: str, message: str) -> None:
+    text = str(_function(lambda bb, x: rx.op.exp(x)))
+    assert before in text
+    with pytest.raises(ParseError, match=message):
+        rx.parse(text.replace(before, after))
+
+
+@pytest.mark.parametrize(
+    ("use", "size", "error"),
+    [
+        (lambda bb, x: rx.op.argmax(x), 0, RuntimeShapeError),
+        (lambda bb, x: rx.op.take(x, rx.const([99])), 3, RuntimeIndexError),
+    ],
+)
+def test_interpreter_and_compiled_code_agree_on_errors(
+    use: Callable[[rx.BlockBuilder, rx.Var], object], size: int, error: type[rx.RelaxirError]
+) -> None:
+    module = _function(use)
+    for call in (rx.compile(module)["main"], lambda x: rx.evaluate(module, "main", x)):
+        with pytest.raises(error):
+            call(np.ones(size, np.float32))
+
+
+def test_deeply_nested_operators() -> None:
+    def nested(_: rx.BlockBuilder, x: rx.Var) -> object:
+        value: object = x
+        for _ in range(400):
+            value = rx.op.add(value, 1.0)
+        return value
+
+    assert rx.evaluate(_function(nested), "main", ONES)[0] == 401
