@@ -46,7 +46,7 @@ N = rx.dim("n")
     [
         lambda: rx.dim("a b"),
         lambda: N // 0,
-        lambda: rx.TensorType((2.5,), "float32"),  # type: ignore[arg-type]
+        lambda: rx.TensorType((2.5,), "float32"),  # type: ignore[arg-type]  # the fault under test
     ],
 )
 def test_bad_dimensions(make: Callable[[], object]) -> None:
@@ -68,7 +68,7 @@ def _function(use: Callable[[rx.BlockBuilder, rx.Var], object], name: str = "mai
     bb = rx.BlockBuilder()
     x = rx.Var("x", X)
     with bb.function(name, [x]):
-        bb.emit_func_output(use(bb, x))  # type: ignore[arg-type]
+        bb.emit_func_output(use(bb, x))  # type: ignore[arg-type]  # misuses included
     return bb.get()
 
 
