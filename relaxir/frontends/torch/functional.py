@@ -83,7 +83,7 @@ def contained(node: FxNode) -> bool:
 
     Views taken later see the new value, as they do here; a write through one of them is not contained.
     """
-    name = node.target._schema.name  # type: ignore[union-attr]  # it is an operator
+    name = node.target._schema.name
     chain = written(node)
     if not name.endswith("_") or converter_of(node.target) is None or writes(chain[-1].target):
         return False
