@@ -39,7 +39,7 @@ format: $(STAMP)  ## format the code and apply safe fixes
 bench: $(STAMP)  ## measure matrix products against the machine's peak and NumPy's BLAS
 	$(BIN)/python -m benchmarks.gemm
 
-docs: $(STAMP)  ## write the generated pages and run every example of the documentation
+docs: $(STAMP)  ## write the generated pages (one needs the extra torch) and run every example of the documentation
 	$(BIN)/python docs/gen_ops.py
 	$(BIN)/python docs/gen_reference.py
 	$(BIN)/python docs/gen_overview.py
