@@ -92,6 +92,13 @@ def disagreement(
     return f"the type is written as {describe(written)}, but is {describe(expected)}"
 
 
+def unproved(inferred: Type, written: Type, facts: Facts, fresh: Sequence[Dim] = (), owned: Sequence[Dim] = ()) -> bool:
+    """Whether only the equality of symbolic dimensions is open between two types that `disagreement` names."""
+    renamed = rename_fresh(inferred, written, fresh, owned)
+    covered = all(_covers(b, a) for a, b in renamed.items() if isinstance(b, Dim))
+    return covered and subtype(substitute_type(inferred, renamed), written, facts) is Subtype.UNPROVED
+
+
 def _covers(outer: Dim, inner: Dim) -> bool:
     """Whether every value of ``inner`` is one of ``outer``."""
     low = outer.min <= inner.min

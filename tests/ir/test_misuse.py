@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import relaxir as rx
+from relaxir.ir.retype import unproved
 from relaxir.support.errors import (
     InferError,
     ParseError,
@@ -17,6 +18,7 @@ from relaxir.support.errors import (
     SymError,
     VerifyError,
 )
+from relaxir.sym import DimLike, Facts
 
 X = rx.TensorType((rx.dim("n"),), "float32")
 ONES = np.ones(3, np.float32)
@@ -186,3 +188,9 @@ def test_deeply_nested_operators() -> None:
         return value
 
     assert rx.evaluate(_function(nested), "main", ONES)[0] == 401
+
+
+@pytest.mark.parametrize(("written", "is_open"), [(N, False), (N + 1, False), (rx.dim("m"), True), (N * N, True)])
+def test_open_equalities_are_told_from_refuted_ones(written: DimLike, is_open: bool) -> None:
+    inferred, recorded = rx.TensorType((N,), "float32"), rx.TensorType((written,), "float32")
+    assert unproved(inferred, recorded, Facts((N, rx.dim("m")))) is is_open
