@@ -162,13 +162,17 @@ def _relations(node: ast.expr, scope: Mapping[str, Dim], text: str) -> Iterator[
             left = _expr(first, scope, text)
             for op, other in zip(ops, rest, strict=True):
                 right = _expr(other, scope, text)
-                yield _compare(op, left, right, text)
+                relation = comparison(op, left, right)
+                if relation is None:
+                    raise SymError(f"a relation needs ==, <=, <, >= or >: {text.strip()!r}")
+                yield relation
                 left = right
         case _:
             raise SymError(f"not a relation between dimensions: {text.strip()!r}")
 
 
-def _compare(op: ast.cmpop, left: DimLike, right: DimLike, text: str) -> Relation:
+def comparison(op: ast.cmpop, left: DimLike, right: DimLike) -> Relation | None:
+    """The relation that a Python comparison states; None for operators that are no relation of dimensions."""
     match op:
         case ast.Eq():
             return Relation("==", left, right)
@@ -180,5 +184,4 @@ def _compare(op: ast.cmpop, left: DimLike, right: DimLike, text: str) -> Relatio
             return Relation("<=", right, left)
         case ast.Gt():
             return Relation("<", right, left)
-        case _:
-            raise SymError(f"a relation needs ==, <=, <, >= or >: {text.strip()!r}")
+    return None

@@ -28,6 +28,7 @@ from relaxir.sym import (
     sub,
     substitute,
 )
+from relaxir.sym.parser import comparison
 
 DEFAULT_MIN: Final = 2
 """Least size that torch assumes of every dynamic dimension; it is no restriction of the program."""
@@ -124,19 +125,7 @@ class Symbols:
         """A comparison as a relation."""
         if not isinstance(node, ast.Compare) or len(node.ops) != 1:
             return None
-        left, right = self.term(node.left), self.term(node.comparators[0])
-        match node.ops[0]:
-            case ast.Eq():
-                return Relation("==", left, right)
-            case ast.LtE():
-                return Relation("<=", left, right)
-            case ast.Lt():
-                return Relation("<", left, right)
-            case ast.GtE():
-                return Relation("<=", right, left)
-            case ast.Gt():
-                return Relation("<", right, left)
-        return None
+        return comparison(node.ops[0], self.term(node.left), self.term(node.comparators[0]))
 
     def term(self, node: ast.expr) -> DimLike:
         """A side of a guard.
