@@ -181,7 +181,7 @@ def compile(  # the public name of DESIGN section 3
     if threads is not None:
         threads = check_count("threads", threads)
     machine = make_target(target)
-    check_module(module, proofs=False)
+    check_module(module)
     clock = Clock()
     ctx = PassContext(target=target_info(machine, threads), instruments=(Timing(clock), *instruments))
     signatures = tuple(signature_of(n, f) for n, f in module.graph_functions().items() if is_entry(f))

@@ -34,7 +34,7 @@ from relaxir.ir.loops import COUNTER, loop_problems, loop_type, widen
 from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.ir.op import InferCtx, is_symbolic
 from relaxir.ir.pending import PendingCall, settled
-from relaxir.ir.relations import Subtype, apply_signature, join, subtype
+from relaxir.ir.relations import Subtype, apply_signature, join, learn_cast, subtype
 from relaxir.ir.scope import Scope, attr_symbols, check_name, check_params, outer
 from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type, describe, free_dims_of_type, map_type
 from relaxir.support.errors import InferError, VerifyError
@@ -204,23 +204,22 @@ class BlockBuilder:
         span = Span.caller()
         new = tuple(d for d in free_dims_of_type(type) if d.name not in self._dims)
         self._declare(free_dims_of_type(type), span)
-        self._facts = self._facts.with_dims(*new)
         if subtype(expr.type, type, self._facts) is Subtype.REFUTED:
             raise InferError(f"match_cast: a value of type {describe(expr.type)} is never {describe(type)}", span=span)
         var = Var(self._unique(name), type)
         self._scope().bindings.append(MatchCast(var, expr, new, span))
-        self._learn(expr.type, type)
+        self._facts = learn_cast(self._facts, expr.type, type, new)
         return var
 
     def define_dim(self, stem: str, value: DimLike) -> Dim:
         """A new symbol for a dimension expression, so that types and formulas built on it stay short.
 
-        The equality is stated in the program (a match_cast of a shape value) but not used to rewrite the symbol.
+        The equality is stated in the program (a match_cast of a shape value); see `Facts` about definitions.
         """
         low, high = self._facts.bounds(value)
-        symbol = fresh(stem, self._dims, min=max(low or 0, 0), max=high)
-        self._dims[symbol.name] = symbol
-        self._facts = self._facts.with_dims(symbol)
+        symbol = fresh(stem, {*self._dims, *self._taken}, min=max(low or 0, 0), max=high)
+        self._declare((symbol,), None)
+        self._facts = self._facts.with_definition(symbol, value)
         var = Var(self._unique("lv"), ShapeType((symbol,)))
         self._scope().bindings.append(MatchCast(var, ShapeExpr((value,)), (symbol,), Span.caller()))
         return symbol
@@ -457,13 +456,6 @@ class BlockBuilder:
             self._facts = self._facts.with_dims(*ctx.defined)
         if ctx.checks:  # what is checked at run time may be relied on afterwards
             self._facts = self._facts.with_(*(c.relation for c in ctx.checks))
-
-    def _learn(self, known: Type, cast: Type) -> None:
-        if isinstance(known, TensorType | ShapeType) and isinstance(cast, TensorType | ShapeType):
-            old = known.shape if isinstance(known, TensorType) else known.dims
-            new = cast.shape if isinstance(cast, TensorType) else cast.dims
-            pairs = zip(old, new, strict=True)
-            self._facts = self._facts.with_(*(Relation("==", a, b) for a, b in pairs if a != b))
 
     def _declare(self, dims: Sequence[Dim], span: Span | None) -> None:
         for d in dims:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import relaxir as rx
-from relaxir.ir.retype import unproved
+from relaxir.ir import Bind, BindingBlock, Body, Function, IRModule, OpCall
+from relaxir.ops import TABLE
 from relaxir.support.errors import (
     InferError,
     ParseError,
@@ -18,7 +19,7 @@ from relaxir.support.errors import (
     SymError,
     VerifyError,
 )
-from relaxir.sym import DimLike, Facts
+from relaxir.sym import DimLike
 
 X = rx.TensorType((rx.dim("n"),), "float32")
 ONES = np.ones(3, np.float32)
@@ -190,7 +191,18 @@ def test_deeply_nested_operators() -> None:
     assert rx.evaluate(_function(nested), "main", ONES)[0] == 401
 
 
-@pytest.mark.parametrize(("written", "is_open"), [(N, False), (N + 1, False), (rx.dim("m"), True), (N * N, True)])
-def test_open_equalities_are_told_from_refuted_ones(written: DimLike, is_open: bool) -> None:
-    inferred, recorded = rx.TensorType((N,), "float32"), rx.TensorType((written,), "float32")
-    assert unproved(inferred, recorded, Facts((N, rx.dim("m")))) is is_open
+@pytest.mark.parametrize(("written", "fits"), [(N, True), (N + 0 * N, True), (N + 1, False), (N * N, False)])
+def test_recorded_types_are_proved_before_they_are_compiled(written: DimLike, fits: bool) -> None:
+    x = rx.Var("x", X)
+    recorded = rx.TensorType((written,), "float32")
+    y = rx.Var("y", recorded)
+    exp = TABLE["exp"]
+    value = OpCall(exp, (x,), exp.Attrs(), recorded)
+    func = Function((x,), Body((BindingBlock((Bind(y, value),)),), y), recorded)
+    module = IRModule({"main": func})
+    if fits:
+        assert rx.compile(module, cache=False)["main"](ONES).shape == (3,)
+    else:
+        with pytest.raises(VerifyError, match="the type is written as") as caught:
+            rx.compile(module)
+        assert caught.value.code == "verify-type"
