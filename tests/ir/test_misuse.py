@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -181,14 +184,42 @@ def test_interpreter_and_compiled_code_agree_on_errors(
             call(np.ones(size, np.float32))
 
 
-def test_deeply_nested_operators() -> None:
-    def nested(_: rx.BlockBuilder, x: rx.Var) -> object:
+def _nested(depth: int) -> rx.IRModule:
+    def build(_: rx.BlockBuilder, x: rx.Var) -> object:
         value: object = x
-        for _ in range(400):
+        for _ in range(depth):
             value = rx.op.add(value, 1.0)
         return value
 
-    assert rx.evaluate(_function(nested), "main", ONES)[0] == 401
+    return _function(build)
+
+
+def test_deeply_nested_operators() -> None:
+    assert rx.evaluate(_nested(400), "main", ONES)[0] == 401
+
+
+def _lines(action: Callable[[], object]) -> int:
+    """Lines of Python that an action runs."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_nested_operators_are_built_in_linear_work() -> None:
+    _nested(50)  # memo tables are filled
+    fixed, once, thrice = (_lines(lambda depth=depth: _nested(depth)) for depth in (0, 100, 300))
+    assert thrice - fixed < 3.2 * (once - fixed)
 
 
 @pytest.mark.parametrize(("written", "fits"), [(N, True), (N + 0 * N, True), (N + 1, False), (N * N, False)])
