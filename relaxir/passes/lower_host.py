@@ -71,6 +71,7 @@ from relaxir.tir import (
     const,
 )
 from relaxir.tir import If as TIf
+from relaxir.tir.host import REUSE
 
 
 def leaf_types(t: Type) -> tuple[Type, ...]:
@@ -160,7 +161,7 @@ class _Lowering:
                 outputs[index] = target
         body = Seq((*self.preamble, *stmts))
         everything = (*(b for b, _ in params), *(outputs[i] for i in range(len(results))))
-        attrs = MappingProxyType({"scope": "host"})
+        attrs = MappingProxyType({"scope": "host", **{k: v for k, v in self.func.attrs.items() if k == REUSE}})
         return PrimFunc(everything, body, (), len(results), 0, attrs, self.func.span)
 
     def claim(self, body: Body) -> None:
