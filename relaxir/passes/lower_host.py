@@ -43,6 +43,7 @@ from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.ir.rewrite import function_dims
 from relaxir.ir.types import ShapeType, TensorType, TupleType, Type, type_dims
 from relaxir.passes.base import Level, Pass, PassContext
+from relaxir.passes.check_sizes import with_size_checks
 from relaxir.passes.entry import EntryBinder, condition
 from relaxir.passes.lower_loop import LoopLowering
 from relaxir.support.errors import UnsupportedError
@@ -162,7 +163,8 @@ class _Lowering:
         body = Seq((*self.preamble, *stmts))
         everything = (*(b for b, _ in params), *(outputs[i] for i in range(len(results))))
         attrs = MappingProxyType({"scope": "host", **{k: v for k, v in self.func.attrs.items() if k == REUSE}})
-        return PrimFunc(everything, body, (), len(results), 0, attrs, self.func.span)
+        program = PrimFunc(everything, body, (), len(results), 0, attrs, self.func.span)
+        return with_size_checks(self.name, program, self.programs)
 
     def claim(self, body: Body) -> None:
         """Find the results that can be computed right in the caller's memory: made by a call here, and only once."""

@@ -22,6 +22,7 @@ from relaxir.sym.expr import (
 )
 from relaxir.sym.facts import BroadcastResult, Facts
 from relaxir.sym.fold import fold
+from relaxir.sym.limits import LARGEST, exact, exact_parts, overflow
 from relaxir.sym.normalize import evaluate, normalize
 from relaxir.sym.parser import parse, parse_relation, parse_where
 from relaxir.sym.printer import to_text
@@ -29,6 +30,7 @@ from relaxir.sym.relation import Proof, Relation
 from relaxir.sym.unify import Unification, solve_linear, unify
 
 __all__ = (
+    "LARGEST",
     "BroadcastResult",
     "ConflictError",
     "Dim",
@@ -43,6 +45,8 @@ __all__ = (
     "ceildiv",
     "dim",
     "evaluate",
+    "exact",
+    "exact_parts",
     "floordiv",
     "fold",
     "free_dims",
@@ -53,6 +57,7 @@ __all__ = (
     "mod",
     "mul",
     "normalize",
+    "overflow",
     "parse",
     "parse_relation",
     "parse_where",
