@@ -72,6 +72,7 @@ from relaxir.tir import (
     const,
 )
 from relaxir.tir import If as TIf
+from relaxir.tir.func import AttrValue
 from relaxir.tir.host import REUSE
 
 
@@ -162,8 +163,11 @@ class _Lowering:
                 outputs[index] = target
         body = Seq((*self.preamble, *stmts))
         everything = (*(b for b, _ in params), *(outputs[i] for i in range(len(results))))
-        attrs = MappingProxyType({"scope": "host", **{k: v for k, v in self.func.attrs.items() if k == REUSE}})
-        program = PrimFunc(everything, body, (), len(results), 0, attrs, self.func.span)
+        reuse = self.func.attrs.get(REUSE)
+        attrs: dict[str, AttrValue] = {"scope": "host"}
+        if isinstance(reuse, tuple):
+            attrs[REUSE] = tuple(map(str, reuse))
+        program = PrimFunc(everything, body, (), len(results), 0, MappingProxyType(attrs), self.func.span)
         return with_size_checks(self.name, program, self.programs)
 
     def claim(self, body: Body) -> None:

@@ -241,9 +241,7 @@ class _Frame:
             raise InternalError(f"`{expr.callee}` takes {len(func.dims)} dims and was given {len(expr.dims)}")
         dims = {d.name: self.size(value) for d, value in zip(func.dims, expr.dims, strict=True)}
         results = allocate_results(expr.type, self.dims)
-        scratch = tuple(
-            np.zeros(tuple(exact(d, dims) for d in b.shape), info(b.dtype).numpy) for b in func.scratch
-        )
+        scratch = tuple(np.zeros(tuple(exact(d, dims) for d in b.shape), info(b.dtype).numpy) for b in func.scratch)
         inputs = [np.ascontiguousarray(a).reshape(a.shape) for a in self._flat_args(expr.args)]
         run_prim_func(func, (*inputs, *results, *scratch), dims)
         return rebuild(expr.type, iter(results))
