@@ -26,7 +26,7 @@ def module(build: Callable[[rx.BlockBuilder, rx.Var], object], m: DimLike = M) -
     x = rx.Var("x", rx.TensorType((N, m), "int8"))
     bb = rx.BlockBuilder()
     with bb.function("main", [x]):
-        bb.emit_func_output(build(bb, x))  # type: ignore[arg-type]  # a call
+        bb.emit_func_output(build(bb, x))  # type: ignore[arg-type]  # calls and variables
     return bb.get()
 
 
