@@ -11,13 +11,14 @@ import relaxir as rx
 from relaxir.runtime.executable import Executable
 from relaxir.schedule.streams import FEW_ROWS, WIDE
 from relaxir.schedule.turning import MANY_LANES, MANY_ROWS
+from relaxir.sym import Dim
 
 ROWS = (0, 1, FEW_ROWS, FEW_ROWS + 1, MANY_ROWS - 1, MANY_ROWS, 37)
 DEPTHS = (0, 1, 7, 8, 65)
 COLUMNS = (0, 1, MANY_LANES - 1, MANY_LANES, WIDE - 1, WIDE, 2 * WIDE + 1)
 
 
-def product(equation: str, dtype: str, dims: dict[str, int | rx.Dim]) -> Executable:
+def product(equation: str, dtype: str, dims: dict[str, int | Dim]) -> Executable:
     """An einsum of two operands with a bias and an activation behind it."""
     terms, result = equation.split("->")
     left, right = terms.split(",")
