@@ -41,6 +41,8 @@ from relaxir.support.errors import LoadError, RelaxirError, TargetError, VerifyE
 from relaxir.support.optional import load as load_optional
 from relaxir.sym import DimLike, to_text
 from relaxir.text import parse as parse_text
+from relaxir.tir import PrimFunc
+from relaxir.tir.host import reuse_pairs
 
 FORMAT_VERSION = 1
 """Version of the metadata that exported libraries carry."""
@@ -181,11 +183,12 @@ def compile(  # the public name of DESIGN section 3
     if threads is not None:
         threads = check_count("threads", threads)
     machine = make_target(target)
-    check_module(module, proofs=False)
+    check_module(module)
     clock = Clock()
     ctx = PassContext(target=target_info(machine, threads), instruments=(Timing(clock), *instruments))
-    signatures = tuple(signature_of(n, f) for n, f in module.graph_functions().items() if is_entry(f))
+    entries = tuple(signature_of(n, f) for n, f in module.graph_functions().items() if is_entry(f))
     planned = (pipeline or DEFAULT).run(module, ctx)
+    signatures = tuple(replace(s, reuse=reuse_of(planned, s.name)) for s in entries)
     options = BuildOptions(machine, workers, object_cache(cache), progress, clock=clock)
     library = build(planned, options, lambda sites: metadata(signatures, machine, sites, planned))
     imports = Imports(library_symbols(planned), {**callables_of(module), **(libraries or {})})
@@ -195,6 +198,12 @@ def compile(  # the public name of DESIGN section 3
 def is_entry(func: Function) -> bool:
     """Whether a function can be called from outside."""
     return not func.attrs.get("primitive")
+
+
+def reuse_of(planned: IRModule, name: str) -> tuple[tuple[int, int], ...]:
+    """The inputs and outputs of a function that may share memory."""
+    func = planned.functions[name]
+    return reuse_pairs(func) if isinstance(func, PrimFunc) else ()
 
 
 def object_cache(cache: bool | str | Path) -> ObjectCache | None:
@@ -265,7 +274,8 @@ def function_info(signature: Signature) -> FunctionInfo:
     def tensors(specs: tuple[Any, ...]) -> tuple[TensorInfo, ...]:
         return tuple(TensorInfo(s.name, s.type.dtype, tuple(map(to_text, s.type.shape))) for s in specs)
 
-    return FunctionInfo(signature.name, tensors(signature.inputs), tensors(signature.outputs), signature.where)
+    inputs, outputs = tensors(signature.inputs), tensors(signature.outputs)
+    return FunctionInfo(signature.name, inputs, outputs, signature.where, signature.reuse)
 
 
 def load(path: str | Path) -> Executable:

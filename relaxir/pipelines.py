@@ -25,6 +25,7 @@ from relaxir.passes import (
     MatchPatterns,
     Pipeline,
     PlanMemory,
+    ReuseInputs,
     Schedule,
     SimplifyDims,
 )
@@ -60,6 +61,7 @@ LOWER: Final = (
 KERNELS: Final = (
     ChooseConfig(),  # tiles and packed panels
     LiftTransformParams(),  # weights are packed once, now
+    ReuseInputs(),  # which outputs may lie in a donated input
     Schedule(),  # blocks become loops
 )
 """Tensor programs to loops."""

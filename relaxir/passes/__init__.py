@@ -24,6 +24,7 @@ from relaxir.passes.lower_host import LowerHost
 from relaxir.passes.match_attention import MatchAttention
 from relaxir.passes.match_patterns import MatchPatterns
 from relaxir.passes.plan_memory import PlanMemory
+from relaxir.passes.reuse_inputs import ReuseInputs
 from relaxir.passes.schedule import Schedule
 from relaxir.passes.simplify_dims import SimplifyDims
 
@@ -46,6 +47,7 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     FuseTIR,
     ChooseConfig,
     LiftTransformParams,
+    ReuseInputs,
     Schedule,
     LowerHost,
     PlanMemory,
@@ -77,6 +79,7 @@ __all__ = (
     "PassContext",
     "Pipeline",
     "PlanMemory",
+    "ReuseInputs",
     "Schedule",
     "SimplifyDims",
     "run_instrumented",

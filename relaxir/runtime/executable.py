@@ -12,7 +12,7 @@ import numpy as np
 
 from relaxir.ir.expr import Array
 from relaxir.ir.types import FuncType
-from relaxir.runtime.arguments import as_array, as_outputs, check_apart, match_names
+from relaxir.runtime.arguments import as_array, as_outputs, check_apart, match_names, reused
 from relaxir.runtime.callbacks import Imports
 from relaxir.runtime.memory import Memory
 from relaxir.runtime.records import CallRecord, Marshal
@@ -108,8 +108,7 @@ class CompiledFunction:
             RuntimeIndexError: an index out of range.
             RuntimeFailure: memory, division by zero.
         """
-        results = self._run(args, feeds, ())
-        return results[0] if self._signature.single else results
+        return self._results(args, feeds, frozenset())
 
     def into(self, outputs: Sequence[Array], *args: object, **feeds: object) -> None:
         """Run with the results written to the caller's arrays, which must have the right dtype and shape.
@@ -123,15 +122,37 @@ class CompiledFunction:
     def donating(self, *names: str) -> Callable[..., Array | tuple[Array, ...]]:
         """A caller that allows the named inputs' memory to be overwritten.
 
+        A result whose elements depend on the donated input's elements at the same places (an update of a cache) is then
+        written there: the array given is the result. Other results have memory of their own, as always, and so have
+        all results where the donated array is read-only or shares memory with another input. After a failed call the
+        contents of donated inputs are undefined.
+
         Raises:
             ArgumentError: no input of that name.
         """
         for name in names:
             if name not in self.input_names:
                 raise ArgumentError(f"{self._signature.name}: no argument `{name}` to donate")
-        return self.__call__
+        donated = frozenset(map(self.input_names.index, names))
 
-    def _run(self, args: Sequence[object], feeds: Mapping[str, object], given: Sequence[Array]) -> tuple[Array, ...]:
+        def call(*args: object, **feeds: object) -> Array | tuple[Array, ...]:
+            return self._results(args, feeds, donated)
+
+        return call
+
+    def _results(
+        self, args: Sequence[object], feeds: Mapping[str, object], donated: frozenset[int]
+    ) -> Array | tuple[Array, ...]:
+        results = self._run(args, feeds, (), donated)
+        return results[0] if self._signature.single else results
+
+    def _run(
+        self,
+        args: Sequence[object],
+        feeds: Mapping[str, object],
+        given: Sequence[Array],
+        donated: frozenset[int] = frozenset(),
+    ) -> tuple[Array, ...]:
         marshal, context = self._marshal, self._owner.context
         count = len(marshal.ranks)
         arrays: Sequence[Any] = args
@@ -148,24 +169,27 @@ class CompiledFunction:
                 record.set(i, a)
         else:
             record.clear(count)
+        held = reused(self._signature, arrays, donated) if donated else {}
+        for j, a in held.items():
+            record.set(count + j, a)
         status = context.call(record.address)
         if status:
-            self._fail(record, status, not given)
+            self._fail(record, status, [j for j in range(len(self._kinds)) if not given and j not in held])
         if given:
             marshal.give(record)
             return ()
         results = tuple(
-            np.asarray(_Block(context, record.data(i), record.shape(i), kind))
-            for i, kind in enumerate(self._kinds, count)
+            held[i] if i in held else np.asarray(_Block(context, record.data(count + i), record.shape(count + i), kind))
+            for i, kind in enumerate(self._kinds)
         )
         marshal.give(record)
         return results
 
-    def _fail(self, record: CallRecord, status: int, owned: bool) -> NoReturn:
-        """Give back the results made before the failure, then raise."""
+    def _fail(self, record: CallRecord, status: int, owned: Sequence[int]) -> NoReturn:
+        """Give back the memory of results that the library made before the failure, then raise."""
         context, count = self._owner.context, len(self._marshal.ranks)
         text = context.library.last_error(context.address)
-        for i in range(len(self._kinds)) if owned else ():
+        for i in owned:
             if record.data(count + i):
                 context.free(context.address, record.data(count + i))
         self._marshal.give(record)

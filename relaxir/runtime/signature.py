@@ -24,7 +24,8 @@ class TensorSpec:
 class Signature:
     """A compiled function's interface, tuples flattened.
 
-    ``single`` says that the function gives one tensor, not a tuple of them.
+    ``single`` says that the function gives one tensor, not a tuple of them; ``reuse`` lists the inputs whose memory may
+    hold an output if the caller donates it, as pairs of places.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Signature:
     outputs: tuple[TensorSpec, ...]
     single: bool
     where: tuple[str, ...] = ()
+    reuse: tuple[tuple[int, int], ...] = ()
 
     @property
     def type(self) -> FuncType:
@@ -81,6 +83,7 @@ def to_json(signatures: Sequence[Signature], extra: Mapping[str, Any]) -> str:
                 "inputs": [[i.name, describe(i.type)] for i in s.inputs],
                 "outputs": [[o.name, describe(o.type)] for o in s.outputs],
                 "where": list(s.where),
+                "reuse": [list(pair) for pair in s.reuse],
             }
         )
     return json.dumps({"functions": functions, **extra}, sort_keys=True)
@@ -98,5 +101,6 @@ def from_json(text: str) -> tuple[tuple[Signature, ...], Mapping[str, Any]]:
         scope: dict[str, Dim] = {n: dim(n, min=r[0], max=r[1], multiple_of=r[2]) for n, r in f["symbols"].items()}
         inputs = tuple(TensorSpec(n, parse_type(t, scope)) for n, t in f["inputs"])
         outputs = tuple(TensorSpec(n, parse_type(t, scope)) for n, t in f["outputs"])
-        signatures.append(Signature(f["name"], inputs, outputs, f["single"], tuple(f["where"])))
+        reuse = tuple((int(i), int(j)) for i, j in f.get("reuse", ()))
+        signatures.append(Signature(f["name"], inputs, outputs, f["single"], tuple(f["where"]), reuse))
     return tuple(signatures), data
