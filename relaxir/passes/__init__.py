@@ -25,6 +25,7 @@ from relaxir.passes.match_attention import MatchAttention
 from relaxir.passes.match_patterns import MatchPatterns
 from relaxir.passes.plan_memory import PlanMemory
 from relaxir.passes.schedule import Schedule
+from relaxir.passes.settle_broadcasts import SettleBroadcasts
 from relaxir.passes.simplify_dims import SimplifyDims
 
 PASSES: Final[tuple[type[Pass], ...]] = (
@@ -35,6 +36,7 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     CommonSubexpressions,
     DeadCode,
     InsertChecks,
+    SettleBroadcasts,
     SimplifyDims,
     HoistReshape,
     MatchAttention,
@@ -78,6 +80,7 @@ __all__ = (
     "Pipeline",
     "PlanMemory",
     "Schedule",
+    "SettleBroadcasts",
     "SimplifyDims",
     "run_instrumented",
 )
