@@ -15,7 +15,9 @@ Protocol (invariants):
    every spin lock that a vanished thread held. Threads start again at the next region.
 6. Stopping publishes a region of no chunks after setting ``rx_stop``. A worker may meet that word anywhere, also while
    it looks for chunks of the region before; so it looks at ``rx_stop`` whenever it has no more chunks.
-7. ``.fini_array`` stops and joins the workers and withdraws the fork handler, so the library can be closed.
+7. A worker that finds itself on the processor of the thread that published the region moves to another one that it may
+   use. On a loaded machine the kernel may leave both on one processor for long, and each then waits for the other.
+8. ``.fini_array`` stops and joins the workers and withdraws the fork handler, so the library can be closed.
 """
 
 from string import Template
@@ -60,6 +62,7 @@ _POOL: Final = Template("""\
 @rx_arg = internal global ptr null
 @rx_sleepers = internal global { i32, [60 x i8] } zeroinitializer, align 64
 @rx_busy = internal global { i32, [60 x i8] } zeroinitializer, align 64
+@rx_cpu = internal global i32 -1, align 4
 @rx_want = internal global i32 0, align 4
 @rx_default = internal global i32 0, align 4
 @rx_started = internal global i32 0, align 4
@@ -81,6 +84,8 @@ declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i64 @syscall(i64, ...)
 declare i32 @sched_yield()
 declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @sched_setaffinity(i32, i64, ptr)
+declare i32 @sched_getcpu()
 declare ptr @getenv(ptr)
 declare i64 @strtol(ptr, ptr, i32)
 declare i32 @__register_atfork(ptr, ptr, ptr, ptr)
@@ -88,6 +93,8 @@ declare void @__cxa_finalize(ptr)
 declare i32 @pthread_key_create(ptr, ptr)
 declare i32 @pthread_key_delete(i32)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare i32 @memcmp(ptr, ptr, i64)
 declare i64 @llvm.ctpop.i64(i64)
 
 ; ---- spin locks: 0 free, the generation held; a lock of an older generation belonged to a thread lost in fork
@@ -219,8 +226,50 @@ done:
   ret i64 %epoch
 }
 
+; ---- leave the publisher's processor; %own = { processors the user allows, what was made of them }, 1024 bits each
+define internal void @rx_apart(ptr %own) nounwind {
+entry:
+  %now = alloca [16 x i64], align 16
+  %mine = call i32 @sched_getcpu()
+  %theirs = load atomic i32, ptr @rx_cpu monotonic, align 4
+  %shared = icmp eq i32 %mine, %theirs
+  %known = icmp ult i32 %mine, 1024
+  %meet = and i1 %shared, %known
+  br i1 %meet, label %ask, label %done
+ask:
+  call void @llvm.memset.p0.i64(ptr align 16 %now, i8 0, i64 128, i1 false)
+  %rc = call i32 @sched_getaffinity(i32 0, i64 128, ptr %now)
+  %answered = icmp eq i32 %rc, 0
+  br i1 %answered, label %compare, label %done
+compare:
+  %made = getelementptr i8, ptr %own, i64 128
+  %differ = call i32 @memcmp(ptr %now, ptr %made, i64 128)
+  %changed = icmp ne i32 %differ, 0
+  br i1 %changed, label %adopt, label %clear
+adopt:
+  call void @llvm.memcpy.p0.p0.i64(ptr align 16 %own, ptr align 16 %now, i64 128, i1 false)
+  br label %clear
+clear:
+  call void @llvm.memcpy.p0.p0.i64(ptr align 16 %made, ptr align 16 %own, i64 128, i1 false)
+  %cpu = zext i32 %mine to i64
+  %word = lshr i64 %cpu, 6
+  %place = and i64 %cpu, 63
+  %bit = shl i64 1, %place
+  %others = xor i64 %bit, -1
+  %word_p = getelementptr i64, ptr %made, i64 %word
+  %old = load i64, ptr %word_p
+  %new = and i64 %old, %others
+  store i64 %new, ptr %word_p
+  %moved = call i32 @sched_setaffinity(i32 0, i64 128, ptr %made)
+  br label %done
+done:
+  ret void
+}
+
 define internal ptr @rx_worker(ptr %argument) nounwind {
 entry:
+  %own = alloca [32 x i64], align 16
+  call void @llvm.memset.p0.i64(ptr align 16 %own, i8 0, i64 256, i1 false)
   %id = ptrtoint ptr %argument to i64
   %epoch_p = getelementptr i8, ptr @rx_job, i64 4
   br label %outer
@@ -257,6 +306,7 @@ awake:
   br label %work
 work:
   %found = phi i64 [ %word, %spin ], [ %word2, %awake ]
+  call void @rx_apart(ptr %own)
   %seen = call i64 @rx_claim(i64 %found, i64 %id)
   br label %outer
 exit:
@@ -421,6 +471,8 @@ start:
 go:
   store atomic ptr %body, ptr @rx_fn monotonic, align 8
   store atomic ptr %arg, ptr @rx_arg monotonic, align 8
+  %cpu = call i32 @sched_getcpu()
+  store atomic i32 %cpu, ptr @rx_cpu monotonic, align 4
   %others = trunc i64 %chunks to i32
   %wake = sub i32 %others, 1
   %word = call i64 @rx_publish(i64 %chunks, i32 %wake)
