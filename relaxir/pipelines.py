@@ -27,6 +27,7 @@ from relaxir.passes import (
     PlanMemory,
     ReuseInputs,
     Schedule,
+    SettleBroadcasts,
     SimplifyDims,
 )
 
@@ -39,7 +40,8 @@ GRAPH: Final = (
     Canonicalize(),
     CommonSubexpressions(),
     InsertChecks(),  # what inference left open becomes a run-time check
-    SimplifyDims(),  # what is checked at entry shortens the shapes
+    SettleBroadcasts(),  # sizes of broadcasts that all checks together decide
+    SimplifyDims(),  # what is declared and checked shortens the shapes
     HoistReshape(),  # views meet views, transpositions meet transpositions
     Canonicalize(),
     MatchAttention(),  # products around a softmax become one operator

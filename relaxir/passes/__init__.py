@@ -26,6 +26,7 @@ from relaxir.passes.match_patterns import MatchPatterns
 from relaxir.passes.plan_memory import PlanMemory
 from relaxir.passes.reuse_inputs import ReuseInputs
 from relaxir.passes.schedule import Schedule
+from relaxir.passes.settle_broadcasts import SettleBroadcasts
 from relaxir.passes.simplify_dims import SimplifyDims
 
 PASSES: Final[tuple[type[Pass], ...]] = (
@@ -36,6 +37,7 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     CommonSubexpressions,
     DeadCode,
     InsertChecks,
+    SettleBroadcasts,
     SimplifyDims,
     HoistReshape,
     MatchAttention,
@@ -81,6 +83,7 @@ __all__ = (
     "PlanMemory",
     "ReuseInputs",
     "Schedule",
+    "SettleBroadcasts",
     "SimplifyDims",
     "run_instrumented",
 )
