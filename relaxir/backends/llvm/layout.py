@@ -30,6 +30,7 @@ BLOCK: Final = MappingProxyType(
         "B_MAPPED": -40,  # i64: length of the mapping, 0 for aligned_alloc
         "B_NEXT": -32,  # ptr
         "B_STAMP": -24,  # i64: the context's clock at its return
+        "B_OWNER": -16,  # ptr: the context, of a block that a Python array has
     }
 )
 """The header in front of a block, relative to the block."""
