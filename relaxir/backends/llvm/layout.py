@@ -90,6 +90,7 @@ NUMBERS: Final = MappingProxyType(
         "C_HEAD": CHUNK_HEAD,
         "O_BYTES": OPTIONS_BYTES,
         "KEEP": 256,  # allocations after which an unused block is given back
+        "PAGED": 32 << 10,  # blocks from here on begin with a page
         "HUGE": 4 << 20,  # blocks from here on are mapped, with huge pages advised
         "HUGE_PAGE": 2 << 20,
         "LIMIT": 1 << 46,
