@@ -38,6 +38,8 @@ from relaxir.tir.visit import all_exprs, map_stmt, substitute_vars
 SHORT = 8  # a reduced axis shorter than this makes poor lanes
 PARTS = 64  # of a reduction to one element: more than threads, so that they stay busy
 LONG = 65536  # elements from which such parts pay
+STRIP_BYTES = 8192  # of a column reduction's result while rows are added to it
+SHARED_STRIP_BYTES = 2048  # of the same, where strips are shared out to threads
 TILE = 16  # edge of a transposition tile: 16 cache lines in, 16 out
 
 
@@ -124,38 +126,41 @@ def inner_body(block: Block, split: Split, machine: Machine) -> Stmt:
 
 
 def _column_tiles(block: Block, split: Split, machine: Machine) -> Stmt:
-    """A reduction with its lanes along a kept axis: tiles of lanes accumulate in registers.
+    """A reduction with its lanes along a kept axis: few columns accumulate in registers, many in the result's memory.
 
-    before: ``vector j < n: y[j] = 0; for k: vector j < n: y[j] += x[k, j]``; after::
+    Memory is read in its own order then, row by row, which the processor's prefetching follows; a strip of the result
+    stays in the first-level cache.
 
-        for t < (n + 63) // 64:
-          if whole tile:
-            alloc s[64]: vector j: s[j] = 0; for k: vector j: s[j] += x[k, t*64+j]; vector j: y[t*64+j] = s[j]
-          else: the same on y itself
+    before: ``vector j < n: y[j] = 0; for k: vector j < n: y[j] += x[k, j]``; after, for constant n up to 256::
+
+        alloc s[n]: vector j: s[j] = 0; for k: vector j: s[j] += x[k, j]; vector j: y[j] = s[j]
+
+    and else, in strips::
+
+        for t < (n + 511) // 512: vector j < min(n - t*512, 512): y[t*512+j] = 0; for k: vector j: y[...] += x[...]
     """
     lane, store, init = split.lane, block.body, block.init
     if lane is None or not isinstance(store, Store) or not isinstance(init, Store):
         raise InternalError("column tiles of a stage that is no reduction")
-    extent = lane.extent
-    size = _tile_size(block, lane, machine)
-    tile, j = Axis(Var("tile"), ceildiv(extent, size)), Axis(Var(lane.var.name), size)
-    at: dict[Var, Expr] = {lane.var: tile.var * size + j.var}
-    acc = Buffer(store.buffer.name, (size,), store.buffer.dtype, Scope.REGISTER)
-    indices = tuple(substitute_vars(i, at) for i in store.indices)
-    whole = Alloc(
-        acc,
-        seq(
-            vector(j, Store(acc, (j.var,), substitute_vars(init.value, at))),
-            nest(split.reduce, vector(j, Store(acc, (j.var,), substitute_vars(store.value, at), store.combine))),
-            vector(j, Store(store.buffer, indices, acc[j.var])),
-        ),
-    )
-    if is_const(extent) and int(extent) % size == 0:
-        return nest((tile,), whole)
-    rest = as_expr(extent) - tile.var * size
-    start = For(j.var, rest, substitute_vars(init, at), ForKind.VECTOR)
-    more = nest(split.reduce, For(j.var, rest, substitute_vars(store, at), ForKind.VECTOR))
-    return nest((tile,), If(rest >= const(size), whole, seq(start, more)))
+    extent, j = lane.extent, lane.var
+    if is_const(extent) and int(extent) <= _register_lanes(store.buffer, machine):
+        acc = Buffer(store.buffer.name, (extent,), store.buffer.dtype, Scope.REGISTER)
+        return Alloc(
+            acc,
+            seq(
+                vector(lane, Store(acc, (j,), init.value)),
+                nest(split.reduce, vector(lane, Store(acc, (j,), store.value, store.combine))),
+                vector(lane, Store(store.buffer, store.indices, acc[j])),
+            ),
+        )
+    size = _strip_lanes(store.buffer, machine)
+    strip = Var("strip")
+    at: dict[Var, Expr] = {j: strip * size + j}
+    whole = is_const(extent) and int(extent) % size == 0
+    width = const(size) if whole else minimum(as_expr(extent) - strip * size, const(size))
+    start = For(j, width, substitute_vars(init, at), ForKind.VECTOR)
+    more = nest(split.reduce, For(j, width, substitute_vars(store, at), ForKind.VECTOR))
+    return For(strip, as_expr(ceildiv(extent, size)), seq(start, more))
 
 
 def serial_nest(block: Block, machine: Machine, leading: int = 0) -> Stmt:
@@ -177,8 +182,8 @@ def parallel_nest(block: Block, machine: Machine) -> Stmt:
     if few and split.lane is not None and not block_reduces(block):
         return guard_broadcast(chunked_vector(split.lane, nest(split.outer, body), machine), split.lane)
     if block_reduces(block) and split.lane is not None and not split.lane_reduces and isinstance(body, For):
-        tiles = Axis(body.var, ceildiv(split.lane.extent, _tile_size(block, split.lane, machine)))
-        return guard_broadcast(parallel((*split.outer, tiles), body.body, machine), split.lane)
+        strips = Axis(body.var, ceildiv(split.lane.extent, _strip_lanes(block.body.buffer, machine)))
+        return guard_broadcast(parallel((*split.outer, strips), body.body, machine), split.lane)
     return guard_broadcast(parallel(split.outer, body, machine), split.lane)
 
 
@@ -255,11 +260,14 @@ def _squares(body: Stmt, axes: tuple[Axis, Axis], starts: dict[Var, Expr], lanes
     return loop(down, TILE // lanes, loop(along, TILE // lanes, square))
 
 
-def _tile_size(block: Block, lane: Axis, machine: Machine) -> int:
-    """Lanes of a column tile: half of the registers, so that each row gives a long run of memory."""
-    dtype = block.body.buffer.dtype if isinstance(block.body, Store) else "float32"
-    size = max(1, machine.target.vector_bytes * machine.target.registers // 2 // info(dtype).bytes)
-    return min(size, max(1, int(lane.extent))) if is_const(lane.extent) else size
+def _register_lanes(result: Buffer, machine: Machine) -> int:
+    """Most columns that accumulate in registers: half of them."""
+    return max(1, machine.target.vector_bytes * machine.target.registers // 2 // info(result.dtype).bytes)
+
+
+def _strip_lanes(result: Buffer, machine: Machine) -> int:
+    """Columns of a strip: as many as stay in the first-level cache, or so few that threads have strips of their own."""
+    return (STRIP_BYTES if machine.target.threads <= 1 else SHARED_STRIP_BYTES) // info(result.dtype).bytes
 
 
 def guard_broadcast(stmt: Stmt, lane: Axis | None) -> Stmt:

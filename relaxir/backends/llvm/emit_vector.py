@@ -185,6 +185,7 @@ class Vectors(Expressions):
         with self._lane_cells(stmt, width, copies) as use:
             middle = self.rounded_down(extent, width * copies)
             with self.w.loop(int_value(0), middle, width * copies, stored) as i:
+                self.multiples[i.text] = width * copies
                 for u in range(copies):
                     use(u)
                     self._piece(stmt, i, width, u * width)
@@ -203,6 +204,7 @@ class Vectors(Expressions):
         if low.text == high.text:
             return
         with self.w.loop(low, high, width, self.stored(stmt.body)) as i:
+            self.multiples[i.text] = width
             self._piece(stmt, i, width, 0)
 
     def _masked_tail(self, stmt: For, low: Value, high: Value, width: int) -> None:
