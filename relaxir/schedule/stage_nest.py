@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relaxir.schedule.loops import FEW_POINTS, Machine, chunked_vector, loop, nest, parallel, seq, vector
+from relaxir.schedule.parts import element_in_parts, rows_in_parts, strip_count, strips
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
 from relaxir.sym import DimLike, ceildiv, floordiv, is_const, mod, product
@@ -36,10 +37,6 @@ from relaxir.tir.expr import Size
 from relaxir.tir.visit import all_exprs, map_stmt, substitute_vars
 
 SHORT = 8  # a reduced axis shorter than this makes poor lanes
-PARTS = 64  # of a reduction to one element: more than threads, so that they stay busy
-LONG = 65536  # elements from which such parts pay
-STRIP_BYTES = 8192  # of a column reduction's result while rows are added to it
-SHARED_STRIP_BYTES = 2048  # of the same, where strips are shared out to threads
 TILE = 16  # edge of a transposition tile: 16 cache lines in, 16 out
 
 
@@ -153,14 +150,14 @@ def _column_tiles(block: Block, split: Split, machine: Machine) -> Stmt:
                 vector(lane, Store(store.buffer, store.indices, acc[j])),
             ),
         )
-    size = _strip_lanes(store.buffer, machine)
-    strip = Var("strip")
-    at: dict[Var, Expr] = {j: strip * size + j}
-    whole = is_const(extent) and int(extent) % size == 0
-    width = const(size) if whole else minimum(as_expr(extent) - strip * size, const(size))
-    start = For(j, width, substitute_vars(init, at), ForKind.VECTOR)
-    more = nest(split.reduce, For(j, width, substitute_vars(store, at), ForKind.VECTOR))
-    return For(strip, as_expr(ceildiv(extent, size)), seq(start, more))
+    return strips(
+        lane,
+        store.buffer,
+        lambda at, width: seq(
+            For(j, width, substitute_vars(init, at), ForKind.VECTOR),
+            nest(split.reduce, For(j, width, substitute_vars(store, at), ForKind.VECTOR)),
+        ),
+    )
 
 
 def serial_nest(block: Block, machine: Machine, leading: int = 0) -> Stmt:
@@ -174,49 +171,21 @@ def parallel_nest(block: Block, machine: Machine) -> Stmt:
     split = split_axes(block)
     if split.tile is not None and split.lane is not None:
         return _tiled(block, split, machine)
-    if split.lane_reduces and not split.outer and not split.reduce:
-        return _in_parts(block, split, machine)
     body = inner_body(block, split, machine)
+    if machine.target.threads > 1 and split.lane is not None and not split.outer:
+        if split.lane_reduces and not split.reduce:
+            return guard_broadcast(element_in_parts(block, split.lane, body), split.lane)
     points = product(a.extent for a in split.outer)
     few = is_const(points) and int(points) <= FEW_POINTS
     if few and split.lane is not None and not block_reduces(block):
         return guard_broadcast(chunked_vector(split.lane, nest(split.outer, body), machine), split.lane)
     if block_reduces(block) and split.lane is not None and not split.lane_reduces and isinstance(body, For):
-        strips = Axis(body.var, ceildiv(split.lane.extent, _strip_lanes(block.body.buffer, machine)))
-        return guard_broadcast(parallel((*split.outer, strips), body.body, machine), split.lane)
+        strips = Axis(body.var, strip_count(split.lane, block.body.buffer))
+        plain = parallel((*split.outer, strips), body.body, machine)
+        if machine.target.threads > 1 and not split.outer and len(split.reduce) == 1:
+            plain = rows_in_parts(block, split.lane, split.reduce[0], plain, machine)
+        return guard_broadcast(plain, split.lane)
     return guard_broadcast(parallel(split.outer, body, machine), split.lane)
-
-
-def _in_parts(block: Block, split: Split, machine: Machine) -> Stmt:
-    """A reduction to one element: parts for threads, then their combination; a short one stays one loop.
-
-    The parts depend on the extent alone, so that the result is the same for any number of threads.
-
-    before: ``y = 0; vector k < n: y += x[k]``;
-    after: ``parallel p < 64: part[p] = 0; vector k < n // 64: part[p] += x[...]``, ``vector p < 64: y += part[p]``,
-    and what is left of ``n``
-    """
-    lane, store = split.lane, block.body
-    plain = inner_body(block, split, machine)
-    assert lane is not None and isinstance(store, Store)  # the caller looked
-    small = is_const(lane.extent) and int(lane.extent) < LONG
-    if small or store.combine is None or machine.target.threads <= 1:
-        return guard_broadcast(plain, lane)
-    each, left = floordiv(lane.extent, PARTS), mod(lane.extent, PARTS)
-    p, q, k, r = Axis(Var("part"), PARTS), Axis(Var("part"), PARTS), Axis(Var("k"), each), Axis(Var("k"), left)
-    part = Buffer("parts", (PARTS,), store.buffer.dtype, Scope.STACK)
-
-    def at(place: Expr) -> Expr:
-        return substitute_vars(store.value, {lane.var: place})
-
-    inner = vector(k, Store(part, (p.var,), at(p.var * as_expr(each) + k.var), store.combine))
-    clear = Store(part, (p.var,), identity(store.combine, part.dtype))
-    last = vector(q, Store(store.buffer, store.indices, part[q.var], store.combine))
-    rest = vector(r, Store(store.buffer, store.indices, at(as_expr(each) * PARTS + r.var), store.combine))
-    parted = Alloc(part, seq(parallel((p,), seq(clear, inner), machine), block.init, last, rest if left != 0 else None))
-    if is_const(lane.extent):
-        return guard_broadcast(parted, lane)
-    return guard_broadcast(If(as_expr(lane.extent) >= const(LONG), parted, plain), lane)
 
 
 def _tiled(block: Block, split: Split, machine: Machine) -> Stmt:
@@ -263,11 +232,6 @@ def _squares(body: Stmt, axes: tuple[Axis, Axis], starts: dict[Var, Expr], lanes
 def _register_lanes(result: Buffer, machine: Machine) -> int:
     """Most columns that accumulate in registers: half of them."""
     return max(1, machine.target.vector_bytes * machine.target.registers // 2 // info(result.dtype).bytes)
-
-
-def _strip_lanes(result: Buffer, machine: Machine) -> int:
-    """Columns of a strip: as many as stay in the first-level cache, or so few that threads have strips of their own."""
-    return (STRIP_BYTES if machine.target.threads <= 1 else SHARED_STRIP_BYTES) // info(result.dtype).bytes
 
 
 def guard_broadcast(stmt: Stmt, lane: Axis | None) -> Stmt:
