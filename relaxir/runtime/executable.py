@@ -15,6 +15,7 @@ from relaxir.ir.types import FuncType
 from relaxir.runtime.arguments import as_array, as_outputs, check_apart, match_names, reused
 from relaxir.runtime.callbacks import Imports
 from relaxir.runtime.memory import Memory
+from relaxir.runtime.quick import INTERFACE, QuickCall, unready
 from relaxir.runtime.records import CallRecord, Marshal
 from relaxir.runtime.signature import Signature
 from relaxir.support.checks import check_count, check_kind
@@ -51,6 +52,11 @@ class _Context:
             raise LoadError(str(error), code="load-features") from error
         self.free: Callable[[int, int], None] = library.cdll.rx_free
         self.call: Callable[[int], int] = library.cdll.rx_invoke
+        self.quick = 0
+        """Address of the entry for quick calls, 0 where there are none."""
+        if INTERFACE is not None:
+            library.cdll.rx_python_init(INTERFACE)
+            self.quick = ctypes.cast(library.cdll.rx_python, ctypes.c_void_p).value or 0
 
     def __del__(self) -> None:
         if getattr(self, "address", 0):
@@ -80,6 +86,8 @@ class CompiledFunction:
         self._owner = owner
         self._marshal = Marshal(signature)
         self._kinds = tuple(info(o.type.dtype).numpy.str for o in signature.outputs)
+        self._quick: QuickCall | None = None
+        self._try: Callable[..., Any] = unready
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -108,6 +116,19 @@ class CompiledFunction:
             RuntimeIndexError: an index out of range.
             RuntimeFailure: memory, division by zero.
         """
+        answer = self._try(*args, **feeds)
+        if answer is None:
+            answer = self._slowly(args, feeds)
+        elif type(answer) is int:
+            self._owner.raise_status(answer)
+        return answer
+
+    def _slowly(self, args: Sequence[object], feeds: Mapping[str, object]) -> Array | tuple[Array, ...]:
+        """Run a call that native code does not take itself: arguments to convert, errors to word, the first call."""
+        context = self._owner.context
+        if self._quick is None and context.quick:
+            self._quick = QuickCall(context.quick, self._signature, self._index, context.address, context)
+            self._try = self._quick.function
         return self._results(args, feeds, frozenset())
 
     def into(self, outputs: Sequence[Array], *args: object, **feeds: object) -> None:
@@ -188,12 +209,11 @@ class CompiledFunction:
     def _fail(self, record: CallRecord, status: int, owned: Sequence[int]) -> NoReturn:
         """Give back the memory of results that the library made before the failure, then raise."""
         context, count = self._owner.context, len(self._marshal.ranks)
-        text = context.library.last_error(context.address)
         for i in owned:
             if record.data(count + i):
                 context.free(context.address, record.data(count + i))
         self._marshal.give(record)
-        self._owner.raise_native(status, text)
+        self._owner.raise_status(status)
 
 
 class Executable:
@@ -280,8 +300,9 @@ class Executable:
         if self._loaded is not None:
             self._loaded.library.cdll.rx_set_threads(self._threads)
 
-    def raise_native(self, status: int, text: str) -> NoReturn:
-        """Raise the error class of a native status code with the library's own words."""
+    def raise_status(self, status: int) -> NoReturn:
+        """Raise the error class of a native status code with the library's own words about this thread's last call."""
+        text = self.context.library.last_error(self.context.address)
         raised = None if self._imports is None else self._imports.take_raised()
         if raised is not None:
             raise raised
