@@ -18,7 +18,7 @@ N = dim("n")
 
 def check_packed(func: PrimFunc, n: int, config: Config | None = None) -> None:
     config = config or RuleChooser().choose(func, TARGET)
-    (plan,) = [p for p in contraction_plans(func) if p.operand == 1]
+    (plan,) = [p for p in contraction_plans(func, config) if p.operand == 1]
     rng = np.random.default_rng(0)
     dims = {"n": n} if func.dims else {}
     inputs = [array(b, dims, rng) for b in func.inputs]
@@ -56,7 +56,7 @@ def test_batched_weights_pack_with_their_batch() -> None:
 
 
 def test_only_factors_of_contractions_pack() -> None:
-    assert contraction_plans(add(N, 4)) == ()
-    assert [p.operand for p in contraction_plans(conv(1, 4, 8, 8, 8, 3))] == []
+    assert contraction_plans(add(N, 4), Config()) == ()
+    assert [p.operand for p in contraction_plans(conv(1, 4, 8, 8, 8, 3), Config())] == []
     with pytest.raises(ScheduleError, match="parameter 0 of the program cannot be packed"):
         pack_func(add(N, 4), 0, RuleChooser().choose(add(N, 4), TARGET))
