@@ -37,13 +37,15 @@ class Windows:
 def match_windows(found: Contraction) -> Windows | None:
     """Read a contraction as a convolution; None where no factor slides along the result's innermost axis."""
     axes = {a.var: a for a in found.block.axes}
+    walked = tuple(v for v, a in axes.items() if a.extent != 1)
     for var in (*found.rows, *found.columns):
         in_left = var in found.rows
         factor, weights = (found.left, found.right) if in_left else (found.right, found.left)
         load = factor.then if isinstance(factor, Select) else factor
-        if not isinstance(load, Load) or not load.indices or stride(found.store, var) != 1:
+        if not isinstance(load, Load) or var not in walked or stride(found.store, var) != 1:
             continue
-        last = affine(load.indices[-1], tuple(axes))
+        slid = [i for i, d in zip(load.indices, load.buffer.shape, strict=True) if d != 1]
+        last = affine(slid[-1], walked) if slid else None
         if last is None or var not in last[0]:
             continue
         plain = not isinstance(factor, Select) and stride(load, var) == 1
