@@ -22,7 +22,6 @@ from relaxir.sym import DimLike, ceildiv, floordiv, is_const, product
 from relaxir.tir import (
     Alloc,
     Axis,
-    AxisKind,
     Block,
     Buffer,
     Const,
@@ -34,7 +33,6 @@ from relaxir.tir import (
     Load,
     Prefetch,
     Scope,
-    Select,
     Stmt,
     Store,
     Var,
@@ -44,8 +42,8 @@ from relaxir.tir import (
     eq,
     minimum,
 )
-from relaxir.tir.access import affine, loads_of, stride, variables_of
-from relaxir.tir.classify import Contraction, match_contraction
+from relaxir.tir.access import loads_of, stride, variables_of
+from relaxir.tir.classify import match_contraction
 from relaxir.tir.expr import BinOp
 from relaxir.tir.visit import substitute_vars
 

@@ -27,7 +27,7 @@ from relaxir.schedule.stage_nest import parallel_nest
 from relaxir.schedule.tile import Epilogue, packed_lanes
 from relaxir.schedule.windows import Windows, match_windows, positions_pay
 from relaxir.sym import add, ceildiv, mul
-from relaxir.tir import Alloc, Axis, AxisKind, Binary, Block, Const, Expr, If, Stmt, Store, Var, const
+from relaxir.tir import Alloc, Axis, AxisKind, Binary, Block, Const, Expr, If, Stmt, Var, const
 from relaxir.tir.access import loads_of
 from relaxir.tir.classify import Contraction, match_contraction
 from relaxir.tir.expr import BinOp
@@ -142,7 +142,9 @@ class Convolution:
 
         own = replace(roles, scalar=over(roles.scalar), row=inner, outer=(*around, *roles.outer))
         values = tuple((name, over(value)) for name, value in self.epilogue.values)
-        stores = tuple(Store(s.buffer, tuple(map(over, s.indices)), over(s.value), s.combine) for s in self.epilogue.stores)
+        stores = tuple(
+            replace(s, indices=tuple(map(over, s.indices)), value=over(s.value)) for s in self.epilogue.stores
+        )
         return schedule_contraction(own, Epilogue(values, stores), self.machine)
 
     def by_channels(self) -> Stmt:
