@@ -22,6 +22,7 @@ from relaxir.passes import (
     LiftTransformParams,
     LowerHost,
     MatchAttention,
+    MatchLookup,
     MatchPatterns,
     Pipeline,
     PlanMemory,
@@ -45,6 +46,7 @@ GRAPH: Final = (
     HoistReshape(),  # views meet views, transpositions meet transpositions
     Canonicalize(),
     MatchAttention(),  # products around a softmax become one operator
+    MatchLookup(),  # products with one-hot rows become lookups
     MatchPatterns(),  # activations and normalisations written in parts too
     DeadCode(),
 )

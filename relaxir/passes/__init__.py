@@ -22,6 +22,7 @@ from relaxir.passes.legalize_ops import LegalizeOps
 from relaxir.passes.lift_transform_params import LiftTransformParams
 from relaxir.passes.lower_host import LowerHost
 from relaxir.passes.match_attention import MatchAttention
+from relaxir.passes.match_lookup import MatchLookup
 from relaxir.passes.match_patterns import MatchPatterns
 from relaxir.passes.plan_memory import PlanMemory
 from relaxir.passes.reuse_inputs import ReuseInputs
@@ -41,6 +42,7 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     SimplifyDims,
     HoistReshape,
     MatchAttention,
+    MatchLookup,
     MatchPatterns,
     DispatchLibrary,
     LegalizeOps,
@@ -76,6 +78,7 @@ __all__ = (
     "LiftTransformParams",
     "LowerHost",
     "MatchAttention",
+    "MatchLookup",
     "MatchPatterns",
     "Pass",
     "PassContext",
