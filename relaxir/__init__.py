@@ -1,7 +1,7 @@
 """relaxir: a compiler for machine-learning programs with dynamic shapes."""
 
 from relaxir import passes
-from relaxir.api import compile, evaluate, from_onnx, from_torch, load, memory, parse  # the public names
+from relaxir.api import compile, cost, evaluate, from_onnx, from_torch, load, memory, parse  # the public names
 from relaxir.ir import (
     AnyType,
     BlockBuilder,
@@ -37,6 +37,7 @@ __all__ = (
     "ceildiv",
     "compile",
     "const",
+    "cost",
     "dim",
     "evaluate",
     "from_onnx",

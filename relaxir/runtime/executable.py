@@ -14,7 +14,7 @@ from relaxir.ir.expr import Array
 from relaxir.ir.types import FuncType
 from relaxir.runtime.arguments import as_array, as_outputs, check_apart, match_names
 from relaxir.runtime.callbacks import Imports
-from relaxir.runtime.memory import Memory
+from relaxir.runtime.facts import Facts
 from relaxir.runtime.records import CallRecord, Marshal
 from relaxir.runtime.signature import Signature
 from relaxir.support.checks import check_count, check_kind
@@ -177,6 +177,8 @@ class Executable:
 
     Attributes:
         signatures: interface of each function, by name.
+        facts: what is known of calls beforehand.
+        details: what the compilation reported: ``seconds`` by step, ``cache`` (objects found, of how many).
     """
 
     def __init__(
@@ -185,7 +187,7 @@ class Executable:
         signatures: Sequence[Signature],
         codes: Mapping[int, str],
         exporter: Callable[[Path], int] | None = None,
-        memory: Mapping[str, Memory] | None = None,
+        facts: Facts | None = None,
         details: Mapping[str, Any] | None = None,
         imports: Imports | None = None,
     ) -> None:
@@ -195,7 +197,7 @@ class Executable:
         self._loaded: _Context | None = None
         self._threads: int | None = None
         self._exporter = exporter
-        self.memory_formulas = dict(memory or {})
+        self.facts = facts or Facts()
         self.details = dict(details or {})
         self._imports = imports
         self._functions = {s.name: CompiledFunction(s, i, self) for i, s in enumerate(signatures)}

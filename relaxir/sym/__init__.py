@@ -19,6 +19,7 @@ from relaxir.sym.expr import (
     product,
     sub,
     substitute,
+    total,
 )
 from relaxir.sym.facts import BroadcastResult, Facts
 from relaxir.sym.fold import fold
@@ -61,5 +62,6 @@ __all__ = (
     "sub",
     "substitute",
     "to_text",
+    "total",
     "unify",
 )
