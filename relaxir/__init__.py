@@ -14,6 +14,7 @@ from relaxir.ir import (
     Var,
     const,
 )
+from relaxir.measure import profile
 from relaxir.ops import op
 from relaxir.passes import Pipeline
 from relaxir.support.errors import RelaxirError
@@ -49,4 +50,5 @@ __all__ = (
     "op",
     "parse",
     "passes",
+    "profile",
 )

@@ -70,28 +70,37 @@ class Event:
 
 
 class Recorder:
-    """Room for the events of one loaded library, which must outlive it: a call in another thread may still write."""
+    """Room for events; within ``with`` what runs is noted, from the beginning of the room.
+
+    The room must outlive its library: a call in another thread may still write to it.
+    """
 
     def __init__(self, cdll: ctypes.CDLL, places: Sequence[Place], words: int) -> None:
         self.places = tuple(places)
         self._room: Array = np.zeros(max(1, words), np.int64)
         self._slot = (ctypes.c_int64 * 3).in_dll(cdll, SYMBOL)
+        self.asked = 0
+        """Words that the events of the latest block needed, whether there was room for them or not."""
 
-    def start(self) -> None:
-        """Note down what runs from now on, from the beginning of the room."""
+    @property
+    def words(self) -> int:
+        """Size of the room."""
+        return int(self._room.size)
+
+    def __enter__(self) -> Recorder:
         self._slot[2] = 0
         self._slot[0] = self._room.ctypes.data
-        self._slot[1] = self._room.size
+        self._slot[1] = self.words
+        return self
 
-    def stop(self) -> int:
-        """Note nothing any more; returns the words that all events since `start` needed, in the room or not."""
+    def __exit__(self, *_: object) -> None:
         self._slot[1] = 0
-        return int(self._slot[2])
+        self.asked = int(self._slot[2])
 
     def events(self) -> Iterator[Event]:
-        """What was noted between the latest `start` and `stop`, in the order of ends."""
+        """What was noted in the latest block, in the order of ends."""
         words, at = self._room.tolist(), 0
-        end = min(int(self._slot[2]), len(words))
+        end = min(self.asked, len(words))
         while at + HEAD <= end:
             place = self.places[words[at]]
             stop = at + HEAD + len(place.sizes)

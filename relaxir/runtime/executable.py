@@ -14,6 +14,7 @@ from relaxir.ir.expr import Array
 from relaxir.ir.types import FuncType
 from relaxir.runtime.arguments import as_array, as_outputs, check_apart, match_names
 from relaxir.runtime.callbacks import Imports
+from relaxir.runtime.events import Recorder
 from relaxir.runtime.facts import Facts
 from relaxir.runtime.records import CallRecord, Marshal
 from relaxir.runtime.signature import Signature
@@ -200,6 +201,7 @@ class Executable:
         self.facts = facts or Facts()
         self.details = dict(details or {})
         self._imports = imports
+        self._recorders: list[Recorder] = []
         self._functions = {s.name: CompiledFunction(s, i, self) for i, s in enumerate(signatures)}
 
     @property
@@ -257,6 +259,18 @@ class Executable:
         self._threads = check_count("threads", count)
         if self._loaded is not None:
             self._loaded.library.cdll.rx_set_threads(self._threads)
+
+    def recorder(self, words: int) -> Recorder:
+        """Room for so many words of events of a profiling build; one at a time may be in use.
+
+        Raises:
+            ArgumentError: a build without time stamps.
+        """
+        if not self.facts.places:
+            raise ArgumentError("this build notes no times", help="compile with profile=True")
+        if not self._recorders or self._recorders[-1].words < words:
+            self._recorders.append(Recorder(self.context.library.cdll, self.facts.places, words))
+        return self._recorders[-1]
 
     def raise_native(self, status: int, text: str) -> NoReturn:
         """Raise the error class of a native status code with the library's own words."""

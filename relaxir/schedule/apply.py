@@ -20,8 +20,8 @@ def schedule(func: PrimFunc, target: TargetInfo, config: Config | None = None) -
     """Return the program in loop form for a machine.
 
     Parameters keep their order and bytes, but may get another shape (merged axes); temporaries that need memory become
-    trailing workspace parameters. ``attrs`` records the configuration (``config``) and the cost of the maths (``flops``,
-    ``bytes``).
+    trailing workspace parameters. ``attrs`` records the configuration (``config``) and the cost of the maths
+    (``flops``, ``bytes``).
 
     Args:
         func: a program in block form (code outside blocks is kept).
