@@ -43,16 +43,32 @@ class Peaks:
         dram: bytes a second read from memory.
         cache: bytes a second read from the last-level cache.
         threads: with how many threads.
+        cache_bytes: size of that cache.
     """
 
     flops: float
     dram: float
     cache: float
     threads: int
+    cache_bytes: int = 0
 
-    def roof(self, intensity: float, bandwidth: float | None = None) -> float:
-        """Operations a second that ``intensity`` operations per byte allow (from memory, if nothing else is said)."""
-        return min(self.flops, intensity * (self.dram if bandwidth is None else bandwidth))
+    def bandwidth(self, size: int) -> float:
+        """Bytes a second for work on so many bytes: the cache's where they fit in it, else memory's."""
+        return self.cache if size <= self.cache_bytes else self.dram
+
+    def seconds(self, flops: int, size: int) -> float:
+        """Least time of so many operations on so many bytes."""
+        return max(flops / self.flops, size / self.bandwidth(size))
+
+    def roof(self, intensity: float, bandwidth: float) -> float:
+        """Operations a second that ``intensity`` operations per byte allow at so many bytes a second."""
+        return min(self.flops, intensity * bandwidth)
+
+    def __str__(self) -> str:
+        return (
+            f"threads: {self.threads}; peaks measured here: {1e-9 * self.flops:.0f} GFLOP/s, "
+            f"{1e-9 * self.dram:.1f} GB/s from memory, {1e-9 * self.cache:.1f} GB/s from cache"
+        )
 
     def to_json(self) -> dict[str, float]:
         """Numbers by name."""
@@ -69,7 +85,8 @@ def measure_peaks(threads: int) -> Peaks:
     fma = 2.0 * work.size * STEPS / _best(partial(exe["fma"].into, [np.empty_like(work)], work))
     last = last_level_cache()
     read = exe["read"]
-    return Peaks(fma, _bandwidth(read, max(4 * last, 64 << 20), lanes), _bandwidth(read, last // 4, lanes), threads)
+    far, near = (_bandwidth(read, size, lanes) for size in (max(4 * last, 64 << 20), last // 4))
+    return Peaks(fma, far, near, threads, last)
 
 
 def last_level_cache() -> int:

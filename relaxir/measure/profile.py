@@ -50,12 +50,12 @@ class KernelTime:
         return self.bytes / self.seconds
 
     def share(self, peaks: Peaks) -> float:
-        """Least time that the peaks allow over the time taken; above 1 where the bytes came from a cache."""
-        return max(self.flops / peaks.flops, self.bytes / peaks.dram) / self.seconds
+        """Least time that the peaks allow over the time taken; above 1 where the bytes came from a nearer cache."""
+        return peaks.seconds(self.flops, self.bytes) / self.seconds
 
     def limit(self, peaks: Peaks) -> str:
         """What bounds it: ``compute`` or ``memory``."""
-        return "compute" if self.flops / peaks.flops > self.bytes / peaks.dram else "memory"
+        return "compute" if self.flops / peaks.flops > self.bytes / peaks.bandwidth(self.bytes) else "memory"
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Profile:
     def table(self) -> Table:
         """The kernels in a table."""
         peaks = self.peaks
-        table = Table(title=f"{self.function}: {1e3 * self.seconds:.3f} ms, threads: {peaks.threads}")
+        table = Table(title=f"{self.function}: {1e3 * self.seconds:.3f} ms")
         table.add_column("kernel", overflow="fold")
         for name in ("calls", "us", "time", "GFLOP/s", "GB/s", "of peak"):
             table.add_column(name, justify="right")
@@ -97,10 +97,7 @@ class Profile:
             table.add_row(shortened(k.kernel), str(k.calls), f"{1e6 * k.seconds:.1f}", share, *rates, k.limit(peaks))
         table.add_section()
         table.add_row("outside kernels", "", f"{1e6 * self.outside:.1f}", f"{self.outside / self.seconds:.1%}")
-        table.caption = (
-            f"peaks measured here: {1e-9 * peaks.flops:.0f} GFLOP/s, {1e-9 * peaks.dram:.1f} GB/s from memory, "
-            f"{1e-9 * peaks.cache:.1f} GB/s from cache"
-        )
+        table.caption = str(peaks)
         return table
 
     def __rich__(self) -> Table:

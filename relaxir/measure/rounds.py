@@ -10,6 +10,8 @@ from functools import cached_property
 from statistics import median
 from typing import Any, Final
 
+SETTLE: Final = 0.01
+"""Seconds between two turns."""
 RESAMPLES: Final = 400
 """How often rounds are drawn anew for an interval."""
 
@@ -97,6 +99,7 @@ def interleave(
         call()
     for _ in range(rounds):
         for name, call in calls.items():
+            time.sleep(SETTLE)  # threads of the others may still be spinning for more work
             call()  # what the others left in the caches is not ours to pay for
             found[name].append(tuple(_burst(call, seconds, most)))
             if tick is not None:
