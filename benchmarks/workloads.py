@@ -60,18 +60,18 @@ def normal(shapes: Mapping[str, Sequence[Size]], sizes: Sizes) -> dict[str, Arra
     }
 
 
-def tokens(sizes: Sizes) -> dict[str, Array]:
+def tokens(sizes: Sizes, words: int = 30522) -> dict[str, Array]:
     """Inputs of the encoder."""
     shape = (sizes["batch"], sizes["length"])
-    return {"ids": np.random.default_rng(0).integers(1000, 30000, shape), "mask": np.ones(shape, np.int64)}
+    return {"ids": np.random.default_rng(0).integers(0, words, shape), "mask": np.ones(shape, np.int64)}
 
 
-def step(sizes: Sizes, layers: int = 8) -> dict[str, Array]:
+def step(sizes: Sizes, layers: int = 8, heads: int = 8, depth: int = 64, words: int = 32000) -> dict[str, Array]:
     """Inputs of the decoder."""
     rng = np.random.default_rng(0)
-    shape = (1, 8, sizes["past"], 64)
+    shape = (1, heads, sizes["past"], depth)
     caches = {f"p{c}{i}": rng.standard_normal(shape, np.float32) for i in range(layers) for c in "kv"}
-    return {"ids": rng.integers(0, 32000, (1, sizes["length"])), **caches}
+    return {"ids": rng.integers(0, words, (1, sizes["length"])), **caches}
 
 
 def product(depth: int, columns: int, quick: Sequence[int]) -> Workload:

@@ -21,7 +21,7 @@ from relaxir.cli.stages import COMPILED, Comparison, Row, as_tuple, stage_text
 from relaxir.ir import IRModule
 from relaxir.ir.expr import Array
 from relaxir.measure import write_trace
-from relaxir.measure.report import rows_table
+from relaxir.measure.report import profile_table, rows_table
 from relaxir.passes import Instrument
 from relaxir.passes.instruments import CompareEach, VerifyEach
 from relaxir.runtime.executable import Executable
@@ -175,7 +175,7 @@ def run(
         click.echo(f"wrote {output}")
     if watched:
         found = rx.profile(exe, feeds, function)
-        console().print(found)
+        console().print(profile_table(found))
         for path, write in ((trace, write_trace), (roofline, draw)):
             if path is not None and write is not None:
                 write(found, path)

@@ -1,4 +1,4 @@
-"""Results of benchmarks: rows of figures as a table and as a record."""
+"""Results as tables for a terminal, and as a record: rows of benchmarks, kernels of a profile."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from rich.table import Table
 
 from relaxir.ir.expr import Array
 from relaxir.measure.peaks import Peaks
+from relaxir.measure.profiles import COLUMNS, Profile, shortened
 from relaxir.measure.rounds import Comparison, Timing, interleave
 from relaxir.runtime.costs import Cost
 from relaxir.support.errors import ArgumentError
@@ -119,6 +120,19 @@ def difference(ours: object, theirs: object) -> float:
 
 def _arrays(result: object) -> list[Array]:
     return [np.asarray(r) for r in (result if isinstance(result, tuple | list) else (result,))]
+
+
+def profile_table(profile: Profile) -> Table:
+    """The kernels of a profile."""
+    table = Table(title=profile.title, caption=str(profile.peaks))
+    for i, name in enumerate(COLUMNS):
+        table.add_column(name, justify="right" if 0 < i < len(COLUMNS) - 1 else "left")
+    *kernels, outside = profile.cells()
+    for name, *rest in kernels:
+        table.add_row(shortened(name), *rest)
+    table.add_section()
+    table.add_row(*outside)
+    return table
 
 
 def rows_table(rows: Sequence[Row], peaks: Peaks, title: str = "") -> Table:

@@ -17,7 +17,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from relaxir.measure.peaks import Peaks
-from relaxir.measure.profile import KernelTime, Profile, shortened
+from relaxir.measure.profiles import COLUMNS, KernelTime, Profile, shortened
 from relaxir.support.files import replacing
 
 SIZE: Final = (8.0, 5.5)  # inches
@@ -47,7 +47,7 @@ def figure(profile: Profile) -> Figure:
         )
     axes.set_xlim(low, high)
     axes.grid(visible=True, which="both", alpha=0.2)
-    axes.set_title(f"{profile.function}: {1e3 * profile.seconds:.2f} ms, threads: {profile.peaks.threads}")
+    axes.set_title(f"{profile.title}, threads: {profile.peaks.threads}")
     if drawn:
         legend = plot.legend(loc="outside lower center", ncols=2, fontsize=8, title="kernel, share of the time")
         for handle in legend.legend_handles:
@@ -108,18 +108,10 @@ def write_roofline(profile: Profile, path: Path) -> None:
 
 def page(profile: Profile, svg: str) -> str:
     """A page that needs nothing beside it."""
-    peaks = profile.peaks
-    head = ("kernel", "calls", "time, us", "GFLOP/s", "GB/s", "of peak", "limit")
-    rows = [
-        (
-            k.kernel, k.calls, f"{1e6 * k.seconds:.1f}", f"{1e-9 * k.flop_rate:.1f}", f"{1e-9 * k.byte_rate:.1f}",
-            f"{k.share(peaks):.0%}", k.limit(peaks),
-        )
-        for k in profile.kernels
-    ]  # fmt: skip
-    cells = "\n".join(f"<tr>{''.join(f'<td>{escape(str(c))}</td>' for c in row)}</tr>" for row in rows)
-    names = "".join(f"<th>{h}</th>" for h in head)
-    title = escape(f"{profile.function}: {1e3 * profile.seconds:.3f} ms")
+    rows = profile.cells()
+    cells = "\n".join(f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in row)}</tr>" for row in rows)
+    names = "".join(f"<th>{c}</th>" for c in COLUMNS)
+    title = escape(profile.title)
     drawing = svg[svg.index("<svg") :]
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from relaxir.measure.profile import Profile
+from relaxir.measure.profiles import Profile
 from relaxir.support.files import replacing
 
 

@@ -10,14 +10,14 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from rich.table import Table
-
 from relaxir.measure.peaks import Peaks, measure_peaks
 from relaxir.runtime.events import Event
 from relaxir.runtime.executable import Executable
 from relaxir.support.checks import check_count, check_kind
 from relaxir.support.errors import ArgumentError
 
+COLUMNS = ("kernel", "calls", "us", "time", "GFLOP/s", "GB/s", "of peak", "limit")
+"""Of a profile as a table: ``us`` and ``time`` are of all calls of the kernel within one of the function."""
 WIDTH = 44  # characters of a kernel's name in a table
 
 
@@ -83,25 +83,27 @@ class Profile:
         """Seconds of a call that are in no kernel: the call itself, checks, memory."""
         return max(0.0, self.seconds - sum(k.seconds for k in self.kernels))
 
-    def table(self) -> Table:
-        """The kernels in a table."""
-        peaks = self.peaks
-        table = Table(title=f"{self.function}: {1e3 * self.seconds:.3f} ms")
-        table.add_column("kernel", overflow="fold")
-        for name in ("calls", "us", "time", "GFLOP/s", "GB/s", "of peak"):
-            table.add_column(name, justify="right")
-        table.add_column("limit")
+    def cells(self) -> list[tuple[str, ...]]:
+        """A line of text for each kernel, under `COLUMNS`; the last line is what is outside of them."""
+        found = []
         for k in self.kernels:
-            rates = (f"{1e-9 * k.flop_rate:.1f}", f"{1e-9 * k.byte_rate:.1f}", f"{k.share(peaks):.0%}")
-            share = f"{k.seconds / self.seconds:.1%}"
-            table.add_row(shortened(k.kernel), str(k.calls), f"{1e6 * k.seconds:.1f}", share, *rates, k.limit(peaks))
-        table.add_section()
-        table.add_row("outside kernels", "", f"{1e6 * self.outside:.1f}", f"{self.outside / self.seconds:.1%}")
-        table.caption = str(peaks)
-        return table
+            rates = (f"{1e-9 * k.flop_rate:.1f}", f"{1e-9 * k.byte_rate:.1f}", f"{k.share(self.peaks):.0%}")
+            times = (f"{1e6 * k.seconds:.1f}", f"{k.seconds / self.seconds:.1%}")
+            found.append((k.kernel, str(k.calls), *times, *rates, k.limit(self.peaks)))
+        rest = (f"{1e6 * self.outside:.1f}", f"{self.outside / self.seconds:.1%}")
+        return [*found, ("outside kernels", "", *rest, "", "", "", "")]
 
-    def __rich__(self) -> Table:
-        return self.table()
+    @property
+    def title(self) -> str:
+        """The function and the time of a call."""
+        return f"{self.function}: {1e3 * self.seconds:.3f} ms"
+
+    def __str__(self) -> str:
+        lines = [COLUMNS, *((shortened(name), *rest) for name, *rest in self.cells())]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        rows = [[c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True)] for line in lines]
+        text = ["  ".join([line[0].ljust(widths[0]), *row]) for line, row in zip(lines, rows, strict=True)]
+        return "\n".join([self.title, *(t.rstrip() for t in text), str(self.peaks)])
 
     def to_json(self) -> dict[str, Any]:
         """The figures, without the single events."""
