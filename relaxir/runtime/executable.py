@@ -14,7 +14,8 @@ from relaxir.ir.expr import Array
 from relaxir.ir.types import FuncType
 from relaxir.runtime.arguments import as_array, as_outputs, check_apart, match_names, reused
 from relaxir.runtime.callbacks import Imports
-from relaxir.runtime.memory import Memory
+from relaxir.runtime.events import Recorder
+from relaxir.runtime.facts import Facts
 from relaxir.runtime.quick import INTERFACE, QuickCall, unready
 from relaxir.runtime.records import CallRecord, Marshal
 from relaxir.runtime.signature import Signature
@@ -221,6 +222,8 @@ class Executable:
 
     Attributes:
         signatures: interface of each function, by name.
+        facts: what is known of calls beforehand.
+        details: what the compilation reported: ``seconds`` by step, ``cache`` (objects found, of how many).
     """
 
     def __init__(
@@ -229,7 +232,7 @@ class Executable:
         signatures: Sequence[Signature],
         codes: Mapping[int, str],
         exporter: Callable[[Path], int] | None = None,
-        memory: Mapping[str, Memory] | None = None,
+        facts: Facts | None = None,
         details: Mapping[str, Any] | None = None,
         imports: Imports | None = None,
     ) -> None:
@@ -239,9 +242,10 @@ class Executable:
         self._loaded: _Context | None = None
         self._threads: int | None = None
         self._exporter = exporter
-        self.memory_formulas = dict(memory or {})
+        self.facts = facts or Facts()
         self.details = dict(details or {})
         self._imports = imports
+        self._recorders: list[Recorder] = []
         self._functions = {s.name: CompiledFunction(s, i, self) for i, s in enumerate(signatures)}
 
     @property
@@ -299,6 +303,18 @@ class Executable:
         self._threads = check_count("threads", count)
         if self._loaded is not None:
             self._loaded.library.cdll.rx_set_threads(self._threads)
+
+    def recorder(self, words: int) -> Recorder:
+        """Room for so many words of events of a profiling build; one at a time may be in use.
+
+        Raises:
+            ArgumentError: a build without time stamps.
+        """
+        if not self.facts.places:
+            raise ArgumentError("this build notes no times", help="compile with profile=True")
+        if not self._recorders or self._recorders[-1].words < words:
+            self._recorders.append(Recorder(self.context.library.cdll, self.facts.places, words))
+        return self._recorders[-1]
 
     def raise_status(self, status: int) -> NoReturn:
         """Raise the error class of a native status code with the library's own words about this thread's last call."""

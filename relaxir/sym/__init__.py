@@ -19,6 +19,7 @@ from relaxir.sym.expr import (
     product,
     sub,
     substitute,
+    total,
 )
 from relaxir.sym.facts import BroadcastResult, Facts
 from relaxir.sym.fold import broadcasts, fold
@@ -62,5 +63,6 @@ __all__ = (
     "sub",
     "substitute",
     "to_text",
+    "total",
     "unify",
 )
