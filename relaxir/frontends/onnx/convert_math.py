@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from onnx import TensorProto
+
 from relaxir.frontends.onnx.axes import around, axis_flags, kept_extents, split_axes
 from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.tensors import element_type
@@ -24,7 +26,16 @@ def unary(name: str) -> Converter:
 
 def binary(name: str) -> Converter:
     """An operator of two tensors without attributes."""
-    return lambda n: n.emit(name, n.input(0), n.input(1))
+    return lambda n: n.emit(name, *operands(n))
+
+
+def operands(n: Node) -> tuple[Value, Value]:
+    """Two tensors that broadcast; before opset 7 the second's axes line up with the first's from ``axis`` on."""
+    a, b = n.input(0), n.input(1)
+    if n.opset >= 7 or not n.attr("broadcast", 0) or not n.has("axis"):
+        return a, b
+    behind = a.type.rank - n.axis(n.attr("axis", 0), a.type.rank) - b.type.rank
+    return a, n.emit("reshape", b, shape=(*b.type.shape, *(1,) * max(behind, 0)))
 
 
 def with_alpha(name: str, **defaults: float) -> Converter:
@@ -54,7 +65,7 @@ def mean_of(n: Node) -> Result:
 def div(n: Node) -> Result:
     """Integers truncate."""
     integer = info(n.type(0).dtype).is_integer
-    return n.emit("trunc_divide" if integer else "divide", n.input(0), n.input(1))
+    return n.emit("trunc_divide" if integer else "divide", *operands(n))
 
 
 def mod(n: Node) -> Result:
@@ -64,7 +75,7 @@ def mod(n: Node) -> Result:
 
 def power(n: Node) -> Result:
     """The result has the base's dtype."""
-    base, exponent = n.input(0), n.input(1)
+    base, exponent = operands(n)
     if base.type.dtype == exponent.type.dtype:
         return n.emit("power", base, exponent)
     if info(base.type.dtype).is_integer and info(exponent.type.dtype).is_float:
@@ -79,8 +90,9 @@ def shift(n: Node) -> Result:
 
 
 def cast(n: Node) -> Result:
-    """To the dtype of the attribute ``to``."""
-    return n.emit("astype", n.input(0), dtype=element_type(n.attr("to", 0), "attribute `to`"))
+    """To the dtype of the attribute ``to``, a name until opset 5."""
+    code = TensorProto.DataType.Value(n.attr("to", "").upper()) if n.opset < 6 else n.attr("to", 0)
+    return n.emit("astype", n.input(0), dtype=element_type(code, "attribute `to`"))
 
 
 def cast_like(n: Node) -> Result:
@@ -102,6 +114,20 @@ def clip(n: Node) -> Result:
         return n.emit("maximum", x, low_value)
     assert high_value is not None
     return n.emit("minimum", x, high_value)
+
+
+def selu(n: Node) -> Result:
+    """Scaled ELU; the defaults of opset 1 have four decimals."""
+    alpha, gamma = (1.67326319217681884765625, 1.05070102214813232421875) if n.opset >= 6 else (1.6732, 1.0507)
+    return n.emit("selu", n.input(0), alpha=n.attr("alpha", alpha), gamma=n.attr("gamma", gamma))
+
+
+def prelu(n: Node) -> Result:
+    """Slopes broadcast; before opset 7 a vector of them is one per channel (axis 1)."""
+    x, slope = n.input(0), n.input(1)
+    if n.opset < 7 and slope.type.rank == 1 and x.type.rank > 2:
+        slope = n.emit("reshape", slope, shape=(*slope.type.shape, *(1,) * (x.type.rank - 2)))
+    return n.emit("prelu", x, slope)
 
 
 def gelu(n: Node) -> Result:
@@ -127,11 +153,23 @@ def identity(n: Node) -> Result:
 
 def dropout(n: Node) -> Result:
     """At inference: the input, and a mask of all true."""
-    if n.opset >= 12 and n.given(2) and bool(n.constant(2, "training_mode")):
-        n.unsupported("training mode")
     x = n.input(0)
+    if n.opset < 7:
+        training = not n.attr("is_test", 0)
+    else:
+        training = n.opset >= 12 and n.given(2) and bool(n.constant(2, "training_mode"))
+    if training and not drops_nothing(n):
+        n.unsupported("training mode")
     mask_dtype = "bool" if n.opset >= 10 else x.type.dtype
     return x, n.emit("full", n.scalar(True, mask_dtype), shape=x.type.shape) if len(n.proto.output) > 1 else None
+
+
+def drops_nothing(n: Node) -> bool:
+    """Whether the ratio of a dropout is known to be 0."""
+    if n.opset < 12:
+        return not n.attr("ratio", 0.5)
+    ratio = n.number(1)
+    return n.given(1) and ratio is not None and not ratio.any()
 
 
 def reduction(name: str, axes_input: int) -> Converter:
@@ -275,7 +313,6 @@ BINARY: Final[Mapping[str, str]] = MappingProxyType(
         "MatMul": "matmul",
         "Mul": "multiply",
         "Or": "logical_or",
-        "PRelu": "prelu",
         "Sub": "subtract",
         "Xor": "logical_xor",
     }
@@ -330,8 +367,9 @@ MATH: Final[Mapping[str, Converter]] = MappingProxyType(
         "Mean": mean_of,
         "Min": variadic("minimum"),
         "Mod": mod,
+        "PRelu": prelu,
         "Pow": power,
-        "Selu": with_alpha("selu", alpha=1.67326319217681884765625, gamma=1.05070102214813232421875),
+        "Selu": selu,
         "Shrink": with_alpha("shrink", bias=0.0, lambd=0.5),
         "Softmax": softmax("softmax"),
         "Sum": variadic("add"),

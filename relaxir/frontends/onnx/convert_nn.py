@@ -10,6 +10,7 @@ from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.convert_pool import kernel_of, window
 from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.values import Value
+from relaxir.sym import product
 
 
 def gemm(n: Node) -> Result:
@@ -47,10 +48,32 @@ def conv_transpose(n: Node) -> Result:
 
 
 def batch_norm(n: Node) -> Result:
-    """Inference form."""
-    if n.attr("training_mode", 0) or (n.opset < 14 and len([o for o in n.proto.output if o]) > 1):
-        n.unsupported("training mode")
-    return n.emit("batch_norm", *(n.input(i) for i in range(5)), epsilon=n.attr("epsilon", 1e-5))
+    """With the given statistics, or in training with those of the batch, which move the running ones."""
+    x, *stats = (n.input(i) for i in range(5))
+    shape = x.type.shape
+    if n.opset < 9 and not n.attr("spatial", 1):  # statistics of each element of an image: they become channels
+        x = n.emit("reshape", x, shape=(shape[0], product(shape[1:])))
+        stats = [n.emit("reshape", v, shape=(product(v.type.shape),)) for v in stats]
+    scale, bias, mean, variance = stats
+    epsilon, momentum = n.attr("epsilon", 1e-5), n.attr("momentum", 0.9)
+    if not in_training(n):
+        y = n.emit("batch_norm", x, scale, bias, mean, variance, epsilon=epsilon)
+        return n.emit("reshape", y, shape=shape)
+    axes = (0, *range(2, x.type.rank))
+    found = n.emit("mean", x, axes=axes), n.emit("variance", x, axes=axes)
+    y = n.emit("batch_norm", x, scale, bias, *found, epsilon=epsilon)
+    moved = (
+        n.emit("add", n.emit("multiply", old, momentum), n.emit("multiply", new, 1.0 - momentum))
+        for old, new in zip((mean, variance), found, strict=True)
+    )
+    return n.emit("reshape", y, shape=shape), *moved, *(found if n.opset < 14 else ())
+
+
+def in_training(n: Node) -> bool:
+    """Whether a batch normalisation is in training: by an attribute, from opset 7 to 13 by its number of outputs."""
+    if n.opset < 7:
+        return not n.attr("is_test", 0)
+    return bool(n.attr("training_mode", 0)) or (n.opset < 14 and len([o for o in n.proto.output if o]) > 1)
 
 
 def instance_norm(n: Node) -> Result:

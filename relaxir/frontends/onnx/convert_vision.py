@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+import numpy as np
+
+from relaxir.frontends.onnx.axes import around
 from relaxir.frontends.onnx.convert_math import Converter, unary
 from relaxir.frontends.onnx.convert_pool import window
 from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.tensors import element_type
-from relaxir.sym import DimLike
+from relaxir.frontends.onnx.values import Value
+from relaxir.ops.indexing import choose, is_zero, normalize_index
+from relaxir.sym import DimLike, sub
 
 
 def resize(n: Node) -> Result:
@@ -32,22 +37,61 @@ def resize(n: Node) -> Result:
         "antialias": bool(n.attr("antialias", 0)),
         "keep_aspect_ratio_policy": n.attr("keep_aspect_ratio_policy", "stretch"),
     }
-    if attrs["coordinate_transformation_mode"] == "tf_crop_and_resize":
-        attrs["roi"] = tuple(float(v) for v in n.constant(roi, "roi").reshape(-1))
+    region = n.input(roi) if attrs["coordinate_transformation_mode"] == "tf_crop_and_resize" else None
     given = n.optional(scales)
-    if given is not None and given.type.shape != (0,):
-        attrs["scales"] = tuple(float(v) for v in n.constant(scales, "scales").reshape(-1))
+    if given is not None and given.type.shape == (0,):
+        given = None
+    sizes_given = () if given is not None else n.dims(sizes, low=0, names="size", count=len(chosen))
+    return resampled(n, attrs, given, region, sizes_given)
+
+
+def resampled(
+    n: Node, attrs: Mapping[str, object], scales: Value | None, region: Value | None, sizes: tuple[DimLike, ...]
+) -> Value:
+    """A resize by scales or to sizes; constant scales and regions are attributes, others operands."""
+    x, axes = n.input(0), attrs["axes"]
+    assert isinstance(axes, tuple)
+    fixed = {k: v for k, v in (("scales", scales), ("roi", region)) if v is not None and v.constant is not None}
+    if all(v is None or v.constant is not None for v in (scales, region)):
+        known = {k: tuple(float(e) for e in v.constant.reshape(-1)) for k, v in fixed.items() if v.constant is not None}
+        return n.emit("resize", x, **attrs, **known, **({} if scales is not None else {"sizes": sizes}))
+    if scales is None:  # where elements lie is then a matter of the region alone
+        factors = n.literal(np.ones(len(axes)), "float32")
     else:
-        attrs["sizes"] = n.dims(sizes, low=0, names="size", count=len(chosen))
-    return n.emit("resize", x, **attrs)
+        factors = in_float32(n, scales, len(axes))
+        wide = n.emit("astype", factors, dtype="float64")
+        if region is not None:
+            ends = in_float32(n, region, 2 * len(axes))
+            low, high = (
+                n.emit("strided_slice", ends, axes=(0,), begin=(b,), size=(len(axes),)) for b in (0, len(axes))
+            )
+            extent = n.emit("subtract", *(n.emit("astype", v, dtype="float64") for v in (high, low)))
+            wide = n.emit("multiply", wide, extent)
+        extents = n.emit("dims_to_tensor", dims=tuple(x.type.shape[a] for a in axes))
+        grown = n.emit("floor", n.emit("multiply", n.emit("astype", extents, dtype="float64"), wide))
+        sizes = n.read(n.emit("astype", grown, dtype="int64"), 0, "size")
+    ends = None if region is None else in_float32(n, region, 2 * len(axes))
+    return n.emit("resize", x, factors, ends, sizes=sizes, **attrs)
+
+
+def in_float32(n: Node, value: Value, count: int) -> Value:
+    """A vector of a known number of floats."""
+    single = value if value.type.dtype == "float32" else n.emit("astype", value, dtype="float32")
+    if single.type.rank != 1:
+        n.fail(f"scales and regions must be vectors, got rank {single.type.rank}")
+    return single if single.type.shape == (count,) else n.cast_shape(single, (count,))
 
 
 def upsample(n: Node) -> Result:
     """Resize of old opsets."""
     x = n.input(0)
-    scales = n.attr("scales", ()) if n.opset < 9 else tuple(float(v) for v in n.constant(1, "scales").reshape(-1))
+    if n.opset < 7:
+        scales = n.literal(np.array((1.0, 1.0, n.attr("height_scale", 1.0), n.attr("width_scale", 1.0))), "float32")
+    else:
+        scales = n.literal(np.array(n.attr("scales", ())), "float32") if n.opset < 9 else n.input(1)
+    mode = {"bilinear": "linear"}.get(n.attr("mode", "nearest"), n.attr("mode", "nearest"))
     attrs = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", "axes": tuple(range(x.type.rank))}
-    return n.emit("resize", x, mode=n.attr("mode", "nearest"), scales=scales, **attrs)
+    return resampled(n, {"mode": mode, **attrs}, scales, None, ())
 
 
 def grid_sample(n: Node) -> Result:
@@ -90,10 +134,8 @@ def roi_align(n: Node) -> Result:
 
 def col2im(n: Node) -> Result:
     """Columns of patches added up to an image."""
-    block = n.number(2)
-    if block is None:
-        n.unsupported("block_shape (input 2) is known only at run time")
-    kernel = tuple(map(int, block.reshape(-1)))
+    stated = n.declared_rank()
+    kernel = n.dims(2, low=1, names="block", count=None if stated is None else stated - 2)
     image = n.dims(1, low=0, names="image", count=len(kernel))
     geometry = {k: v for k, v in window(n, kernel).items() if k != "auto_pad"}
     return n.emit("col2im", n.input(0), kernel=kernel, image_shape=image, **geometry)
@@ -108,12 +150,22 @@ def known_parts(n: Node) -> None:
 def dft(n: Node) -> Result:
     """Fourier transform along one axis: an attribute until opset 19, an input after."""
     known_parts(n)
-    axis = n.attr("axis", 1)
-    if n.opset >= 20:
-        axis = int(n.constant(2, "axis").reshape(-1)[0]) if n.given(2) else -2
+    x = n.input(0)
     length: DimLike = n.dims(1, low=0, names="length", count=1)[0] if n.given(1) else 0
     flags = {k: bool(n.attr(k, 0)) for k in ("inverse", "onesided")}
-    return n.emit("dft", n.input(0), axis=axis, length=length, **flags)
+    if n.opset < 20 or not n.given(2):
+        return n.emit("dft", x, axis=n.attr("axis", 1) if n.opset < 20 else -2, length=length, **flags)
+    known = n.number(2)
+    if known is not None:
+        return n.emit("dft", x, axis=int(known.reshape(-1)[0]), length=length, **flags)
+    *shape, parts = x.type.shape
+    (given,) = n.dims(2, -x.type.rank, "axis", 1)
+    axis = normalize_index(given, x.type.rank, n.facts)
+    lines = n.emit("reshape", x, shape=(*around(axis, shape), parts))
+    y = n.emit("dft", lines, axis=1, length=length, **flags)
+    _, frequencies, _, parts = y.type.shape
+    places = (choose(is_zero(sub(axis, a)), frequencies, d) for a, d in enumerate(shape))
+    return n.emit("reshape", y, shape=(*places, parts))
 
 
 def stft(n: Node) -> Result:

@@ -25,7 +25,7 @@ from relaxir.sym import Dim, DimLike, SymError, dim, fresh, to_text
 
 MAX_SHOWN = 1000
 """Problems listed in one report; the rest is counted."""
-SUPPORTED_OPSETS = range(7, 30)
+SUPPORTED_OPSETS = range(1, 30)
 
 
 LONG = 24
