@@ -199,7 +199,10 @@ class Col2Im(Op[Col2ImAttrs]):
         Example(("f16[1, 12, 6]",), "f16[1, 2, 4, 5]", Col2ImAttrs((3, 2), (2,), (1, 1, 0, 0), image_shape=(4, 5))),
         Example(("i32[1, 6, 3]",), "i32[1, 3, 5]", Col2ImAttrs((2,), dilations=(2,), image_shape=(5,))),
         Example(
-            ("f32[1, 3*k, 4]",), "f32[1, k * 3 // max(k, 1), k + 3]", Col2ImAttrs((dim("k"),), image_shape=(dim("k") + 3,)), min_size=1
+            ("f32[1, 3*k, 4]",),
+            "f32[1, k * 3 // max(k, 1), k + 3]",
+            Col2ImAttrs((dim("k"),), image_shape=(dim("k") + 3,)),
+            min_size=1,
         ),
     )
     bad_examples = (

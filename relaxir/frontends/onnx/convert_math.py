@@ -146,11 +146,6 @@ def where(n: Node) -> Result:
     return n.emit("where", n.input(0), n.input(1), n.input(2))
 
 
-def identity(n: Node) -> Result:
-    """The input."""
-    return n.input(0)
-
-
 def dropout(n: Node) -> Result:
     """At inference: the input, and a mask of all true."""
     x = n.input(0)
@@ -359,7 +354,6 @@ MATH: Final[Mapping[str, Converter]] = MappingProxyType(
         "Gelu": gelu,
         "HardSigmoid": with_alpha("hard_sigmoid", alpha=0.2, beta=0.5),
         "Hardmax": softmax("hardmax"),
-        "Identity": identity,
         "IsInf": is_inf,
         "LeakyRelu": with_alpha("leaky_relu", alpha=0.01),
         "LogSoftmax": softmax("log_softmax"),

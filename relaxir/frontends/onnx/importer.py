@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from types import MappingProxyType
 
 from onnx import GraphProto, NodeProto, ValueInfoProto
@@ -15,7 +14,7 @@ from relaxir.frontends.onnx.load import Source, describe, subgraphs
 from relaxir.frontends.onnx.node import Node
 from relaxir.frontends.onnx.table import CONVERTERS
 from relaxir.frontends.onnx.tensors import ELEMENT_TYPES, TensorReader, element_type
-from relaxir.frontends.onnx.values import Value
+from relaxir.frontends.onnx.values import Item, Items, Value, copied
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Constant, Expr, TupleExpr, Var
 from relaxir.ir.module import IRModule
@@ -42,7 +41,7 @@ class Importer:
         self.bb = BlockBuilder()
         self.reader = TensorReader(source.folder)
         self.opset = source.opsets.get("", 1)
-        self.scopes: list[dict[str, Value | None]] = [{}]
+        self.scopes: list[dict[str, Item | None]] = [{}]
         self.problems: list[RelaxirError] = []
         self.not_computed: dict[str, str] = {}
         self.symbols: dict[str, Dim] = {}
@@ -71,13 +70,21 @@ class Importer:
             results = self.body(graph)
             if self.problems:
                 raise report(self.problems, self.source.name)
-            for info, result in zip(graph.output, results, strict=True):
+            values = [self.tensor(i.name, r) for i, r in zip(graph.output, results, strict=True)]
+            for info, result in zip(graph.output, values, strict=True):
                 check_output(info, result.type)
-            outputs = [r.materialize(self.bb) for r in results]
+            outputs = [r.materialize(self.bb) for r in values]
             self.bb.emit_func_output(outputs[0] if len(outputs) == 1 else TupleExpr(tuple(outputs)))
         return self.bb.get()
 
-    def body(self, graph: GraphProto) -> list[Value]:
+    @staticmethod
+    def tensor(name: str, item: Item) -> Value:
+        """A graph's result that must be a tensor."""
+        if isinstance(item, Value):
+            return item
+        raise UnsupportedError(f"output `{name}` is a sequence or an optional", code="import-unsupported")
+
+    def body(self, graph: GraphProto) -> list[Item]:
         """Nodes of a graph in the present scope; its results."""
         scope = self.scopes[-1]
         for tensor in graph.initializer:
@@ -96,7 +103,7 @@ class Importer:
                 raise LoadError(f"graph output {error} is defined by nothing") from error
             return []
 
-    def result(self, name: str) -> Value:
+    def result(self, name: str) -> Item:
         """A graph's result.
 
         Raises:
@@ -136,9 +143,9 @@ class Importer:
             elif name and len(self.problems) == noted:
                 self.not_computed[name] = f"{describe(proto)}: output {index} `{name}` is not supported"
 
-    def expanded(self, proto: NodeProto, inputs: Sequence[Value | None]) -> None:
+    def expanded(self, proto: NodeProto, inputs: Sequence[Item | None]) -> None:
         """Import a node through its definition by simpler operators, if the standard has one."""
-        found = expand(proto, [None if v is None else v.type for v in inputs], self.opset)
+        found = expand(proto, [v.type if isinstance(v, Value) else None for v in inputs], self.opset)
         if found is None:
             self.report_unknown(proto)
             return
@@ -162,7 +169,7 @@ class Importer:
         if all(p.message != problem.message for p in self.problems):
             self.problems.append(problem)
 
-    def lookup(self, name: str) -> Value | None:
+    def lookup(self, name: str) -> Item | None:
         """A value by name, inner scopes first; None for an input that the call of a function leaves out.
 
         Raises:
@@ -179,9 +186,10 @@ class Importer:
 
     def input_type(self, info: ValueInfoProto) -> TensorType:
         """Type of a graph input; dynamic dimensions become symbols."""
-        if not info.type.HasField("tensor_type"):
+        type_ = info.type.optional_type.elem_type if info.type.HasField("optional_type") else info.type
+        if not type_.HasField("tensor_type"):  # an optional tensor is one that is always given
             raise UnsupportedError(f"input `{info.name}` is not a tensor", code="import-unsupported")
-        tensor = info.type.tensor_type
+        tensor = type_.tensor_type
         dtype = element_type(tensor.elem_type, f"input `{info.name}`")
         if not tensor.HasField("shape"):
             raise UnsupportedError(f"input `{info.name}` has no rank", code="import-unsupported")
@@ -254,7 +262,7 @@ class Importer:
 
     # ---- subgraphs -------------------------------------------------------------------------------------------------
 
-    def run_graph(self, graph: GraphProto, inputs: Sequence[Value]) -> list[Value]:
+    def run_graph(self, graph: GraphProto, inputs: Sequence[Item]) -> list[Item]:
         """Import a subgraph in place, with its own names."""
         self.scopes.append(dict(zip((i.name for i in graph.input), inputs, strict=False)))
         try:
@@ -262,19 +270,27 @@ class Importer:
         finally:
             self.scopes.pop()
 
-    def run_branches(self, cond: Value, then: GraphProto, other: GraphProto, node: Node) -> tuple[Value, ...]:
-        """An If on a run-time condition."""
+    def run_branches(self, cond: Value, then: GraphProto, other: GraphProto, node: Node) -> tuple[Item, ...]:
+        """An If on a run-time condition; a sequence must have as many tensors in both branches."""
+        counts: list[tuple[int, ...]] = []
 
         def branch(graph: GraphProto) -> Expr:
             with self.inside():
                 results = self.run_graph(graph, ())
                 self.raise_problems()
-                return TupleExpr(tuple(r.materialize(self.bb) for r in results))
+                parts = [r.values if isinstance(r, Items) else node.tensors((r,)) for r in results]
+                counts.append(
+                    tuple(len(p) if isinstance(r, Items) else -1 for p, r in zip(parts, results, strict=True))
+                )
+                if counts[0] != counts[-1]:
+                    node.unsupported("branches that give sequences of different lengths")
+                return TupleExpr(tuple(v.materialize(self.bb) for p in parts for v in p))
 
         test = cond if cond.type.rank == 0 else node.emit("reshape", cond, shape=())
         var = self.bb.if_then_else(test.materialize(self.bb), lambda: branch(then), lambda: branch(other))
         wrapped = node.wrap(var)
-        return wrapped if isinstance(wrapped, tuple) else (wrapped,)
+        flat = iter(wrapped if isinstance(wrapped, tuple) else (wrapped,))
+        return tuple(next(flat) if c < 0 else Items(tuple(next(flat) for _ in range(c))) for c in counts[0])
 
     def run_loop(
         self,
@@ -303,10 +319,10 @@ class Importer:
     def inside(self) -> Iterator[None]:
         """A body: what it learns of values around it (an expression, sizes read) is not known after it."""
         scopes, sizes = self.scopes, dict(self.sizes)
-        copies: dict[int, Value] = {}
+        copies: dict[int, Item] = {}
 
-        def copy(v: Value | None) -> Value | None:
-            return None if v is None else copies.setdefault(id(v), replace(v))
+        def copy(v: Item | None) -> Item | None:
+            return None if v is None else copies.setdefault(id(v), copied(v))
 
         self.scopes = [{name: copy(v) for name, v in scope.items()} for scope in scopes]
         try:

@@ -13,10 +13,12 @@ from relaxir.frontends.onnx.convert_nn import MICROSOFT, NN
 from relaxir.frontends.onnx.convert_pool import POOL
 from relaxir.frontends.onnx.convert_quant import MICROSOFT_QUANT, QUANT
 from relaxir.frontends.onnx.convert_recurrent import RECURRENT
+from relaxir.frontends.onnx.convert_sequence import SEQUENCE
 from relaxir.frontends.onnx.convert_shape import SHAPE
+from relaxir.frontends.onnx.convert_signal import SIGNAL
 from relaxir.frontends.onnx.convert_vision import VISION
 
-TABLES: Final = (MATH, SHAPE, DATA, NN, QUANT, POOL, VISION, CONTROL, RECURRENT)
+TABLES: Final = (MATH, SHAPE, DATA, NN, QUANT, POOL, VISION, CONTROL, RECURRENT, SEQUENCE, SIGNAL)
 CONVERTERS: Final[Mapping[tuple[str, str], Converter]] = MappingProxyType(
     {
         **{("", k): v for table in TABLES for k, v in table.items()},
