@@ -50,7 +50,7 @@ class PatchAttrs(Attrs):
 class Col2ImAttrs(PatchAttrs):
     """Attributes of `Col2Im`."""
 
-    kernel: tuple[DimLike, ...]  # type: ignore[assignment]  # wider than what windows of a weight need
+    kernel: tuple[DimLike, ...]
     """Extent of a window, one per spatial axis."""
 
     image_shape: tuple[DimLike, ...] = ()

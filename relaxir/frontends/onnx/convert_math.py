@@ -9,6 +9,7 @@ from typing import Final
 from onnx import TensorProto
 
 from relaxir.frontends.onnx.axes import around, axis_flags, kept_extents, split_axes
+from relaxir.frontends.onnx.narrow import BY_NAME, NARROW, Narrow, decoded, encoded
 from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.tensors import element_type
 from relaxir.frontends.onnx.values import Value
@@ -92,12 +93,25 @@ def shift(n: Node) -> Result:
 def cast(n: Node) -> Result:
     """To the dtype of the attribute ``to``, a name until opset 5."""
     code = TensorProto.DataType.Value(n.attr("to", "").upper()) if n.opset < 6 else n.attr("to", 0)
-    return n.emit("astype", n.input(0), dtype=element_type(code, "attribute `to`"))
+    narrow = NARROW.get(code)
+    return converted(n, narrow) if narrow else numbers_as(n, element_type(code, "attribute `to`"))
+
+
+def numbers_as(n: Node, dtype: str) -> Value:
+    """The first input converted to a dtype of the IR."""
+    return n.emit("astype", decoded(n, n.input(0)), dtype=dtype)
+
+
+def converted(n: Node, narrow: Narrow) -> Value:
+    """The first input in a narrow format."""
+    rounding = n.attr("round_mode", "up") if narrow.name == "float8_e8m0fnu" else "nearest"
+    return encoded(n, n.input(0), narrow, bool(n.attr("saturate", 1)), rounding)
 
 
 def cast_like(n: Node) -> Result:
     """To the second input's dtype."""
-    return n.emit("astype", n.input(0), dtype=n.type(1).dtype)
+    like = n.input(1)
+    return converted(n, BY_NAME[like.element]) if like.element else numbers_as(n, like.type.dtype)
 
 
 def clip(n: Node) -> Result:

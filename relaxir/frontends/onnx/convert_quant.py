@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -11,6 +12,7 @@ import numpy as np
 from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.convert_pool import kernel_of, window
 from relaxir.frontends.onnx.convert_recurrent import layer
+from relaxir.frontends.onnx.narrow import BY_NAME, NARROW, decoded, encoded
 from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.tensors import element_type
 from relaxir.frontends.onnx.values import Value
@@ -24,14 +26,46 @@ def scale_attrs(n: Node) -> dict[str, int]:
 
 def quantize(n: Node) -> Result:
     """The result has the zero point's type, else ``output_dtype``, else uint8."""
-    code = n.attr("output_dtype", 0)
-    dtype = element_type(code, "attribute `output_dtype`") if code else ""
-    return n.emit("quantize_linear", n.input(0), n.input(1), n.optional(2), dtype=dtype, **scale_attrs(n))
+    code, zero = n.attr("output_dtype", 0), n.optional(2)
+    narrow = NARROW.get(code) or (BY_NAME.get(zero.element) if zero is not None else None)
+    if narrow is None:
+        dtype = element_type(code, "attribute `output_dtype`") if code else ""
+        return n.emit("quantize_linear", n.input(0), n.input(1), zero, dtype=dtype, **scale_attrs(n))
+    if narrow.is_float:
+        scaled = n.emit("divide", n.input(0), spread(n, n.input(1)))
+        return encoded(n, scaled, narrow, bool(n.attr("saturate", 1)))
+    plain = None if zero is None else replace(zero, element="")
+    y = n.emit("quantize_linear", n.input(0), n.input(1), plain, dtype=narrow.stored, **scale_attrs(n))
+    low, high = narrow.bounds
+    return replace(n.emit("clip", y, low, high), element=narrow.name)
+
+
+def spread(n: Node, scale: Value) -> Value:
+    """A scale, or zero point, in a shape that broadcasts with the first input."""
+    axis, block = n.attr("axis", 1), n.attr("block_size", 0)
+    if block:
+        shape = n.type().shape
+        wide = n.emit("repeat", scale, repeats=block, axis=axis)
+        extent = shape[n.axis(axis, len(shape))]
+        return n.emit("strided_slice", wide, axes=(axis,), begin=(0,), size=(extent,))
+    if scale.type.rank != 1 or scale.type.shape == (1,):
+        return n.emit("reshape", scale, shape=()) if scale.type.shape == (1,) else scale
+    behind = n.rank() - 1 - n.axis(axis, n.rank())
+    return n.emit("expand_dims", scale, axes=tuple(range(1, behind + 1)))
 
 
 def dequantize(n: Node) -> Result:
     """The result has ``output_dtype``, else the scale's type."""
-    y = n.emit("dequantize_linear", n.input(0), n.input(1), n.optional(2), **scale_attrs(n))
+    x, scale, zero = n.input(0), n.input(1), n.optional(2)
+    narrow = BY_NAME.get(x.element)
+    if narrow is not None and narrow.is_float:
+        y = decoded(n, x) if zero is None else n.emit("subtract", decoded(n, x), spread(n, decoded(n, zero)))
+        y = n.emit(
+            "astype", n.emit("multiply", y, spread(n, n.emit("astype", scale, dtype="float32"))), dtype=scale.type.dtype
+        )
+    else:
+        plain = None if zero is None else decoded(n, zero)
+        y = n.emit("dequantize_linear", decoded(n, x), scale, plain, **scale_attrs(n))
     code = n.attr("output_dtype", 0)
     return n.emit("astype", y, dtype=element_type(code, "attribute `output_dtype`")) if code else y
 

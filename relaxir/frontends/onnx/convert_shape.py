@@ -22,7 +22,7 @@ def constant(n: Node) -> Result:
     """A value in an attribute."""
     found = n.tensor("value")
     if found is not None:
-        return n.literal(*found)
+        return found
     if n.has("value_float"):
         return n.literal(np.array(n.attr("value_float", 0.0)), "float32")
     if n.has("value_floats"):
@@ -279,7 +279,7 @@ def range_(n: Node) -> Result:
 def constant_of_shape(n: Node) -> Result:
     """One value everywhere."""
     found = n.tensor("value")
-    value = n.literal(found[0].reshape(()), found[1]) if found is not None else n.scalar(0.0, "float32")
+    value = n.emit("reshape", found, shape=()) if found is not None else n.scalar(0.0, "float32")
     return n.emit("full", value, shape=n.dims(0, low=0, names="f", count=n.declared_rank()))
 
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import MappingProxyType
 
 from onnx import GraphProto, NodeProto, ValueInfoProto
 
+from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.expand import expand, has_function
 from relaxir.frontends.onnx.load import Source, describe, subgraphs
-from relaxir.frontends.onnx.node import Node
+from relaxir.frontends.onnx.narrow import BY_NAME, NARROW
+from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.table import CONVERTERS
 from relaxir.frontends.onnx.tensors import ELEMENT_TYPES, TensorReader, element_type
 from relaxir.frontends.onnx.values import Item, Items, Value, copied
 from relaxir.ir.builder import BlockBuilder
-from relaxir.ir.expr import Constant, Expr, TupleExpr, Var
+from relaxir.ir.expr import Expr, Function, TupleExpr, Var
 from relaxir.ir.module import IRModule
 from relaxir.ir.types import TensorType
 from relaxir.support.errors import InferError, LoadError, RelaxirError, UnsupportedError, reason
@@ -62,20 +65,26 @@ class Importer:
             raise UnsupportedError(f"opset {self.opset} of `{self.source.name}`", code="import-unsupported")
         self.problems.extend(unknown_nodes(graph, self.opset))
         stored = {t.name: t for t in graph.initializer}
-        params = [Var(i.name, self.input_type(i)) for i in graph.input if i.name not in stored]
+        given = [i for i in graph.input if i.name not in stored]
+        inputs = [self.input_type(i) for i in given]
+        params = [Var(i.name, t) for i, t in zip(given, inputs, strict=True)]
         self.check_overrides(graph)
         names = tuple(o.name for o in graph.output)
         with self.bb.function("main", params, attrs={"output_names": names, "source": self.source.name}):
-            self.scopes[0].update({p.name: Value.of(p) for p in params})
+            held = [element_of(i) for i in given]
+            self.scopes[0].update({p.name: replace(Value.of(p), element=e) for p, e in zip(params, held, strict=True)})
             results = self.body(graph)
             if self.problems:
                 raise report(self.problems, self.source.name)
             values = [self.tensor(i.name, r) for i, r in zip(graph.output, results, strict=True)]
             for info, result in zip(graph.output, values, strict=True):
-                check_output(info, result.type)
+                check_output(info, result)
             outputs = [r.materialize(self.bb) for r in values]
             self.bb.emit_func_output(outputs[0] if len(outputs) == 1 else TupleExpr(tuple(outputs)))
-        return self.bb.get()
+        module = self.bb.get()
+        formats = (*held, *(v.element for v in values))
+        types = (t.dtype for t in (*inputs, *(v.type for v in values)))
+        return with_elements(module, tuple(f or t * (t == "bfloat16") for f, t in zip(formats, types, strict=True)))
 
     @staticmethod
     def tensor(name: str, item: Item) -> Value:
@@ -88,8 +97,7 @@ class Importer:
         """Nodes of a graph in the present scope; its results."""
         scope = self.scopes[-1]
         for tensor in graph.initializer:
-            array, dtype = self.reader.array(tensor)
-            scope[tensor.name] = Value.of(Constant(array, TensorType(array.shape, dtype)))
+            scope[tensor.name] = self.reader.value(tensor)
         if graph.sparse_initializer:
             raise UnsupportedError(f"`{self.source.name}` has sparse initializers", code="import-unsupported")
         for proto in graph.node:
@@ -128,7 +136,8 @@ class Importer:
             if converter is None:
                 self.expanded(proto, inputs)
                 return
-            result = converter(Node(proto, inputs, self, opset, self.source.name))
+            node = Node(proto, inputs, self, opset, self.source.name)
+            result = narrow_aware(node, converter)
         except (InferError, UnsupportedError, LoadError) as error:
             self.problems.append(named(error, proto))
             return
@@ -190,7 +199,8 @@ class Importer:
         if not type_.HasField("tensor_type"):  # an optional tensor is one that is always given
             raise UnsupportedError(f"input `{info.name}` is not a tensor", code="import-unsupported")
         tensor = type_.tensor_type
-        dtype = element_type(tensor.elem_type, f"input `{info.name}`")
+        narrow = NARROW.get(tensor.elem_type)
+        dtype = narrow.stored if narrow else element_type(tensor.elem_type, f"input `{info.name}`")
         if not tensor.HasField("shape"):
             raise UnsupportedError(f"input `{info.name}` has no rank", code="import-unsupported")
         shape: list[DimLike] = []
@@ -345,16 +355,63 @@ def named(error: RelaxirError, proto: NodeProto) -> RelaxirError:
     return error
 
 
-def check_output(info: ValueInfoProto, found: TensorType) -> None:
+def narrow_aware(n: Node, converter: Converter) -> Result:
+    """A node's results; only conversions and movements may see values in narrow formats.
+
+    Raises:
+        UnsupportedError: another operator on such a value.
+    """
+    formats = sorted({v.element for v in n.inputs if isinstance(v, Value) and v.element})
+    if not formats or n.proto.op_type in CONVERTS:
+        return converter(n)
+    if n.proto.op_type not in MOVES or len(formats) > 1:
+        n.unsupported(f"operands of {', '.join(formats)}")
+    stored = BY_NAME[formats[0]].stored
+
+    def moved(item: Item | None) -> Item | None:
+        return replace(item, element=formats[0]) if isinstance(item, Value) and item.type.dtype == stored else item
+
+    result = converter(n)
+    return tuple(map(moved, result if isinstance(result, tuple) else (result,)))
+
+
+CONVERTS = frozenset({"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear"})
+"""Operators that read values in narrow formats."""
+MOVES = frozenset(
+    "Concat Expand Flatten Gather GatherElements GatherND Identity Reshape Shape Size Slice Split Squeeze Tile"
+    " Transpose Unsqueeze".split()
+)
+"""Operators that move elements without looking at them."""
+
+
+def element_of(info: ValueInfoProto) -> str:
+    """The narrow format of a model's input or output, if it has one."""
+    narrow = NARROW.get(info.type.tensor_type.elem_type)
+    return narrow.name if narrow else ""
+
+
+def with_elements(module: IRModule, formats: tuple[str, ...]) -> IRModule:
+    """The module with the element formats of inputs and results noted, if there are any."""
+    func = module["main"]
+    assert isinstance(func, Function)
+    if not any(formats):
+        return module
+    return replace(
+        module, functions={**module.functions, "main": replace(func, attrs={**func.attrs, "elements": formats})}
+    )
+
+
+def check_output(info: ValueInfoProto, value: Value) -> None:
     """What the model states of a graph output must hold; stated extents are not trusted: they are often stale.
 
     Raises:
         LoadError: another element type or rank.
     """
-    tensor = info.type.tensor_type
-    if tensor.elem_type and ELEMENT_TYPES.get(tensor.elem_type) != found.dtype:
-        stated = ELEMENT_TYPES.get(tensor.elem_type, f"element type {tensor.elem_type}")
-        raise LoadError(f"graph output `{info.name}` is declared as {stated}, but computed as {found.dtype}")
+    tensor, found = info.type.tensor_type, value.type
+    name = value.element or found.dtype
+    stated = element_of(info) or ELEMENT_TYPES.get(tensor.elem_type, f"element type {tensor.elem_type}")
+    if tensor.elem_type and stated != name:
+        raise LoadError(f"graph output `{info.name}` is declared as {stated}, but computed as {name}")
     if tensor.HasField("shape") and len(tensor.shape.dim) != found.rank:
         raise LoadError(
             f"graph output `{info.name}` is declared with rank {len(tensor.shape.dim)}, but computed with {found.rank}"

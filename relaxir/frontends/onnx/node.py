@@ -106,10 +106,10 @@ class Node(Emitter):
         """A list attribute, or None when it is not given."""
         return self.attr(name, ()) if self.has(name) else None
 
-    def tensor(self, name: str) -> tuple[Array, str] | None:
-        """A tensor attribute and its dtype."""
+    def tensor(self, name: str) -> Value | None:
+        """A tensor attribute."""
         a = self._attrs.get(name)
-        return None if a is None or not a.HasField("t") else self.host.reader.array(a.t)
+        return None if a is None or not a.HasField("t") else self.host.reader.value(a.t)
 
     def graph(self, name: str) -> GraphProto:
         """A graph attribute."""
