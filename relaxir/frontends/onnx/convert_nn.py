@@ -9,7 +9,6 @@ from typing import Final
 from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.convert_pool import kernel_of, window
 from relaxir.frontends.onnx.node import Node, Result
-from relaxir.frontends.onnx.values import Value
 from relaxir.sym import product
 
 
@@ -140,43 +139,6 @@ def einsum(n: Node) -> Result:
     return n.emit("einsum", *(n.input(i) for i in range(len(n.inputs))), equation=n.attr("equation", ""))
 
 
-def fused_matmul(n: Node) -> Result:
-    """com.microsoft FusedMatMul: transposes of the last two axes and a factor."""
-    a, b = n.input(0), n.input(1)
-    if n.attr("transBatchA", 0) or n.attr("transBatchB", 0):
-        n.unsupported("transposed batch axes")
-    if n.attr("transA", 0):
-        a = swapped(n, a)
-    if n.attr("transB", 0):
-        b = swapped(n, b)
-    y = n.emit("matmul", a, b)
-    alpha = n.attr("alpha", 1.0)
-    return y if alpha == 1.0 else n.emit("multiply", y, alpha)
-
-
-def swapped(n: Node, x: Value) -> Value:
-    """The last two axes exchanged."""
-    rank = x.type.rank
-    return n.emit("permute_dims", x, axes=(*range(rank - 2), rank - 1, rank - 2))
-
-
-def fast_gelu(n: Node) -> Result:
-    """com.microsoft FastGelu: tanh form, optional bias."""
-    x = n.input(0)
-    bias = n.optional(1)
-    return n.emit("gelu", x if bias is None else n.emit("add", x, bias), approximate="tanh")
-
-
-def skip_layer_norm(n: Node) -> Result:
-    """com.microsoft SkipLayerNormalization: residual, bias, layer normalisation."""
-    total = n.emit("add", n.input(0), n.input(1))
-    bias = n.optional(4)
-    if bias is not None:
-        total = n.emit("add", total, bias)
-    y = n.emit("layer_norm", total, n.input(2), n.optional(3), axes=(-1,), epsilon=n.attr("epsilon", 1e-12))
-    return y, None, None, total
-
-
 NN: Final[Mapping[str, Converter]] = MappingProxyType(
     {
         "BatchNormalization": batch_norm,
@@ -194,8 +156,3 @@ NN: Final[Mapping[str, Converter]] = MappingProxyType(
     }
 )
 """Neural-network operators by ONNX name."""
-
-MICROSOFT: Final[Mapping[str, Converter]] = MappingProxyType(
-    {"FastGelu": fast_gelu, "FusedMatMul": fused_matmul, "SkipLayerNormalization": skip_layer_norm}
-)
-"""Operators of the domain com.microsoft."""
