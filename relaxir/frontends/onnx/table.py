@@ -11,9 +11,10 @@ from relaxir.frontends.onnx.convert_control import CONTROL
 from relaxir.frontends.onnx.convert_data import DATA
 from relaxir.frontends.onnx.convert_math import MATH, Converter
 from relaxir.frontends.onnx.convert_microsoft import BESIDE_STANDARD, MICROSOFT
+from relaxir.frontends.onnx.convert_microsoft_quant import MICROSOFT_QUANT
 from relaxir.frontends.onnx.convert_nn import NN
 from relaxir.frontends.onnx.convert_pool import POOL
-from relaxir.frontends.onnx.convert_quant import MICROSOFT_QUANT, QUANT
+from relaxir.frontends.onnx.convert_quant import QUANT
 from relaxir.frontends.onnx.convert_recurrent import RECURRENT
 from relaxir.frontends.onnx.convert_sequence import SEQUENCE
 from relaxir.frontends.onnx.convert_shape import SHAPE
