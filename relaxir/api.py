@@ -40,6 +40,8 @@ from relaxir.runtime.memory import Memory
 from relaxir.runtime.signature import Signature, from_json, signature_of, to_json
 from relaxir.support.checks import check_count, check_kind
 from relaxir.support.clock import Clock
+from relaxir.support.dtypes import info
+from relaxir.support.elements import held, shown
 from relaxir.support.errors import ArgumentError, LoadError, RelaxirError, TargetError, VerifyError
 from relaxir.support.optional import load as load_optional
 from relaxir.sym import DimLike, to_text
@@ -106,13 +108,19 @@ def from_torch(program: object) -> IRModule:
 def evaluate(module: IRModule, name: str, *arrays: object) -> Array | tuple[Array, ...]:
     """Run a function in the NumPy reference interpreter, at any stage of the IR."""
     check_kind("module", module, IRModule, "build one with rx.BlockBuilder, rx.parse or rx.from_onnx")
-    result: Array | tuple[Array, ...] = interpret(module, name, *(held(np.asarray(a)) for a in arrays))
-    return result
-
-
-def held(array: Array) -> Array:
-    """An array as programs hold it: bfloat16 of ml_dtypes as bit patterns in uint16."""
-    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+    func = module.functions.get(name)
+    values = [held(np.asarray(a), "bfloat16", np.dtype(np.uint16)) for a in arrays]
+    specs = signature_of(name, func) if isinstance(func, Function) and func.attrs.get("elements") else None
+    if specs is None:
+        result: Array | tuple[Array, ...] = interpret(module, name, *values)
+        return result
+    if len(values) == len(specs.inputs):
+        pairs = zip(values, specs.inputs, strict=True)
+        values = [held(v, s.element, info(s.type.dtype).numpy) for v, s in pairs]
+    result = interpret(module, name, *values)
+    if not isinstance(result, tuple):
+        return shown(result, specs.outputs[0].element)
+    return tuple(shown(r, o.element) for r, o in zip(result, specs.outputs, strict=True))
 
 
 def make_target(target: str | Target) -> Target:

@@ -21,6 +21,7 @@ from relaxir.runtime.records import CallRecord, Marshal
 from relaxir.runtime.signature import Signature
 from relaxir.support.checks import check_count, check_kind
 from relaxir.support.dtypes import info
+from relaxir.support.elements import shown
 from relaxir.support.errors import (
     ERRORS,
     ArgumentError,
@@ -86,6 +87,7 @@ class CompiledFunction:
         self._index = index
         self._owner = owner
         self._marshal = Marshal(signature)
+        self._elements = tuple((i, o.element) for i, o in enumerate(signature.outputs) if o.element)
         self._kinds = tuple(info(o.type.dtype).numpy.str for o in signature.outputs)
         self._quick: QuickCall | None = None
         self._try: Callable[..., Any] = unready
@@ -205,6 +207,9 @@ class CompiledFunction:
             for i, kind in enumerate(self._kinds)
         )
         marshal.give(record)
+        if self._elements:
+            formats = dict(self._elements)
+            return tuple(shown(r, formats.get(i, "")) for i, r in enumerate(results))
         return results
 
     def _fail(self, record: CallRecord, status: int, owned: Sequence[int]) -> NoReturn:
