@@ -10,7 +10,7 @@ import numpy as np
 from relaxir.frontends.values import Value
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Array, Constant, Expr, ShapeExpr
-from relaxir.ir.op import is_symbolic
+from relaxir.ir.op import InferCtx, is_symbolic
 from relaxir.ir.types import ShapeType, TensorType, TupleType
 from relaxir.ops import TABLE
 from relaxir.ops.namespace import make_call
@@ -101,7 +101,7 @@ class Emitter:
         for d in sizes:
             new.append(fresh("size", taken) if _from_data(d) else d)
             taken.extend(s.name for s in new if isinstance(s, Dim))
-        self.bb.match_cast(ShapeExpr(sizes), ShapeType(tuple(new)))
+        self.bb.match_cast(ShapeExpr(sizes), ShapeType(tuple(new)), span=self.span)
         return tuple(new)
 
     def wrap(self, expr: Expr) -> Value | tuple[Value, ...]:
@@ -138,6 +138,8 @@ class Emitter:
         found = evaluate_symbolic(op, [v.known for v in items], attrs, self.facts, types)
         if found is None:
             return None
+        if types:  # what is evaluated now must be as well-formed as what is emitted
+            op.infer(types, attrs, InferCtx(op.name, self.facts, (), self.span))
         if isinstance(found, tuple):
             return tuple(Value(TensorType(f.shape, types[0].dtype), None, f) for f in found)
         dtype = "int64" if reads_shape or not types else result_dtype(op.name, types, attrs)

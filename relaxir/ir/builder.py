@@ -58,7 +58,7 @@ class BlockBuilder:
         self._functions: dict[str, AnyFunc] = dict(module.functions) if module is not None else {}
         self._signatures: dict[str, FuncType] = {}
         self._scopes: list[Scope] = []
-        self._names: set[str] = set()
+        self._names: dict[str, int] = {}  # names taken, with the first number that may be free behind them
         self._dims: dict[str, Dim] = {}
         self._taken: set[str] = set()  # names of all symbols of the function, those of finished bodies too
         self._facts = Facts()
@@ -93,7 +93,7 @@ class BlockBuilder:
         if self._scopes:
             raise VerifyError(f"function `{name}` starts inside another function", code="verify-scope")
         span = Span.caller()
-        self._names, self._dims, self._taken = {p.name for p in params}, {}, set()
+        self._names, self._dims, self._taken = {p.name: 0 for p in params}, {}, set()
         for p in params:
             self._declare(free_dims_of_type(p.type), span)
         if ret is not None and not free_dims_of_type(ret):
@@ -149,7 +149,7 @@ class BlockBuilder:
 
         The list is filled when the ``with`` ends.
         """
-        self._names, self._dims = set(names), {d.name: d for d in facts.dims}
+        self._names, self._dims = dict.fromkeys(names, 0), {d.name: d for d in facts.dims}
         self._facts = facts
         scope = Scope()
         self._scopes.append(scope)
@@ -194,14 +194,20 @@ class BlockBuilder:
             raise VerifyError("a function has one result", code="verify-redefined", help="give several as a tuple")
         scope.result = self.normalize(value)
 
-    def match_cast(self, value: Emittable, type: Type, name: str = "lv") -> Var:  # the IR's word
+    def match_cast(self, value: Emittable, type: Type, name: str = "lv", span: Span | None = None) -> Var:  # IR's word
         """See a value at a type: new bare symbols are defined from it, the rest is checked at run time.
+
+        Args:
+            value: what is seen.
+            type: at which type.
+            name: hint for the variable.
+            span: where it stands in the user's program; the caller's line when not given.
 
         Raises:
             InferError: when the value can never have that type.
         """
         expr = self.normalize(value)
-        span = Span.caller()
+        span = span or Span.caller()
         new = tuple(d for d in free_dims_of_type(type) if d.name not in self._dims)
         self._declare(free_dims_of_type(type), span)
         self._facts = self._facts.with_dims(*new)
@@ -335,7 +341,7 @@ class BlockBuilder:
         ctx = self._ctx("loop", span)
         types = tuple(ctx.tensor([v.type], 0, f"carried value {n}") for n, v in enumerate(first))
         while True:
-            names, symbols = set(self._names), set(self._taken)
+            names, symbols = dict(self._names), set(self._taken)
             made = self._iteration(body, types, tuple(ctx.defined), ctx)
             if made[2] == types:
                 break
@@ -473,10 +479,10 @@ class BlockBuilder:
                 raise InferError(f"two different symbols named `{d.name}` in one function", span=span)
 
     def _unique(self, stem: str) -> str:
-        name, n = stem, 0
+        name, n = stem, self._names.get(stem, 0)
         while name in self._names:
             name, n = f"{stem}{n}", n + 1
-        self._names.add(name)
+        self._names.update({name: 0, stem: n})
         return name
 
     def _scope(self) -> Scope:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,15 +12,17 @@ from types import MappingProxyType
 from onnx import GraphProto, NodeProto, ValueInfoProto
 
 from relaxir.frontends.onnx.expand import expand, has_function
-from relaxir.frontends.onnx.load import Source, describe, subgraphs
+from relaxir.frontends.onnx.graphs import describe, subgraphs
+from relaxir.frontends.onnx.load import Source
 from relaxir.frontends.onnx.node import Node
 from relaxir.frontends.onnx.table import CONVERTERS
-from relaxir.frontends.onnx.tensors import ELEMENT_TYPES, TensorReader, element_type
+from relaxir.frontends.onnx.tensors import ELEMENT_TYPES, MOST_AXES, MOST_ELEMENTS, TensorReader, element_type
 from relaxir.frontends.onnx.values import Value
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Constant, Expr, TupleExpr, Var
 from relaxir.ir.module import IRModule
 from relaxir.ir.types import TensorType
+from relaxir.ir.types import describe as type_text
 from relaxir.support.errors import InferError, LoadError, RelaxirError, UnsupportedError, reason
 from relaxir.sym import Dim, DimLike, SymError, dim, fresh, to_text
 
@@ -27,7 +30,8 @@ MAX_SHOWN = 1000
 """Problems listed in one report; the rest is counted."""
 SUPPORTED_OPSETS = range(7, 30)
 
-
+TENSORS = "the node reads "
+"""How the note starts that lists a node's tensors."""
 LONG = 24
 """Characters beyond which a formula of a dimension gets a symbol."""
 
@@ -83,8 +87,6 @@ class Importer:
         for tensor in graph.initializer:
             array, dtype = self.reader.array(tensor)
             scope[tensor.name] = Value.of(Constant(array, TensorType(array.shape, dtype)))
-        if graph.sparse_initializer:
-            raise UnsupportedError(f"`{self.source.name}` has sparse initializers", code="import-unsupported")
         for proto in graph.node:
             self.node(proto)
         if self.problems:
@@ -123,10 +125,10 @@ class Importer:
                 return
             result = converter(Node(proto, inputs, self, opset, self.source.name))
         except (InferError, UnsupportedError, LoadError) as error:
-            self.problems.append(named(error, proto))
+            self.problems.append(named(error, proto, inputs))
             return
         except (SymError, OverflowError) as error:
-            self.problems.append(LoadError(f"{describe(proto)}: {reason(error)}"))
+            self.problems.append(named(LoadError(reason(error)), proto, inputs))
             return
         values = result if isinstance(result, tuple) else (result,)
         for index, name in enumerate(proto.output):
@@ -185,6 +187,8 @@ class Importer:
         dtype = element_type(tensor.elem_type, f"input `{info.name}`")
         if not tensor.HasField("shape"):
             raise UnsupportedError(f"input `{info.name}` has no rank", code="import-unsupported")
+        if len(tensor.shape.dim) > MOST_AXES:
+            raise LoadError(f"input `{info.name}` has rank {len(tensor.shape.dim)}, more than {MOST_AXES}")
         shape: list[DimLike] = []
         for axis, d in enumerate(tensor.shape.dim):
             if d.dim_value < -1:  # -1 is what some exporters write for a dynamic dimension
@@ -193,6 +197,8 @@ class Importer:
                 shape.append(self.overridden(f"{info.name}:{axis}", int(d.dim_value)))
             else:
                 shape.append(self.symbol(d.dim_param, info.name, axis))
+        if math.prod(d for d in shape if isinstance(d, int) and d) > MOST_ELEMENTS:
+            raise LoadError(f"input `{info.name}` has an absurd shape: ({', '.join(map(to_text, shape))})")
         return TensorType(tuple(shape), dtype)
 
     def overridden(self, key: str, default: DimLike) -> DimLike:
@@ -322,10 +328,15 @@ class Importer:
             raise found
 
 
-def named(error: RelaxirError, proto: NodeProto) -> RelaxirError:
-    """The error with the node's name in its message."""
+def named(error: RelaxirError, proto: NodeProto, inputs: Sequence[Value | None]) -> RelaxirError:
+    """The error with the node's name in its message, and a note of the tensors that the node reads and writes."""
     if describe(proto) not in error.message:
         error.message = f"{describe(proto)}: {error.message}"
+    if not any(note.startswith(TENSORS) for note in error.notes):  # of the innermost node
+        given = (f"`{i}` {type_text(v.type)}" for i, v in zip(proto.input, inputs, strict=True) if v)
+        made = (f"`{o}`" for o in proto.output if o)
+        both = f"{', '.join(given) or 'nothing'} and gives {', '.join(made) or 'nothing'}"
+        error.notes = (*error.notes, TENSORS + both)
     return error
 
 
