@@ -380,7 +380,7 @@ def cost(compiled: Executable | IRModule, function: str = "main") -> Cost:
         if function not in functions:
             known = ", ".join(f"`{n}`" for n in functions)
             raise ArgumentError(f"no function `{function}`", code="argument-name", help=f"the module has {known}")
-        check_module(compiled, proofs=False)
+        check_module(compiled)
         planned = DEFAULT.run(compiled, PassContext(target=target_info(make_target("native"), None)))
         signature = signature_of(function, functions[function])
         return replace(costs_of(planned.prim_funcs())[function], known=symbols_of(signature))

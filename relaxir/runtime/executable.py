@@ -129,7 +129,7 @@ class CompiledFunction:
     def _slowly(self, args: Sequence[object], feeds: Mapping[str, object]) -> Array | tuple[Array, ...]:
         """Run a call that native code does not take itself: arguments to convert, errors to word, the first call."""
         context = self._owner.context
-        if self._quick is None and context.quick:
+        if self._quick is None and context.quick and not self._elements:
             self._quick = QuickCall(context.quick, self._signature, self._index, context.address, context)
             self._try = self._quick.function
         return self._results(args, feeds, frozenset())
