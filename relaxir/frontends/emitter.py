@@ -10,7 +10,7 @@ import numpy as np
 from relaxir.frontends.values import Value
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Array, Constant, Expr
-from relaxir.ir.op import is_symbolic
+from relaxir.ir.op import InferCtx, is_symbolic
 from relaxir.ir.types import ShapeType, TensorType, TupleType
 from relaxir.ops import TABLE
 from relaxir.ops.namespace import make_call
@@ -96,7 +96,7 @@ class Emitter:
         """Sizes computed from data get symbols of their own, so that types and messages stay short."""
         if not isinstance(sizes, tuple) or not any(_from_data(d) for d in sizes):
             return sizes
-        return tuple(self.bb.define_dim("size", d) if _from_data(d) else d for d in sizes)
+        return tuple(self.bb.define_dim("size", d, self.span) if _from_data(d) else d for d in sizes)
 
     def wrap(self, expr: Expr) -> Value | tuple[Value, ...]:
         """Values of an expression."""
@@ -132,6 +132,8 @@ class Emitter:
         found = evaluate_symbolic(op, [v.known for v in items], attrs, self.facts, types)
         if found is None:
             return None
+        if types:  # what is evaluated now must be as well-formed as what is emitted
+            op.infer(types, attrs, InferCtx(op.name, self.facts, (), self.span))
         if isinstance(found, tuple):
             return tuple(Value(TensorType(f.shape, types[0].dtype), None, f) for f in found)
         dtype = "int64" if reads_shape or not types else result_dtype(op.name, types, attrs)

@@ -194,14 +194,20 @@ class BlockBuilder:
             raise VerifyError("a function has one result", code="verify-redefined", help="give several as a tuple")
         scope.result = self.normalize(value)
 
-    def match_cast(self, value: Emittable, type: Type, name: str = "lv") -> Var:  # the IR's word
+    def match_cast(self, value: Emittable, type: Type, name: str = "lv", span: Span | None = None) -> Var:  # IR's word
         """See a value at a type: new bare symbols are defined from it, the rest is checked at run time.
+
+        Args:
+            value: what is seen.
+            type: at which type.
+            name: hint for the variable.
+            span: where it stands in the user's program; the caller's line when not given.
 
         Raises:
             InferError: when the value can never have that type.
         """
         expr = self.normalize(value)
-        span = Span.caller()
+        span = span or Span.caller()
         new = tuple(d for d in free_dims_of_type(type) if d.name not in self._dims)
         self._declare(free_dims_of_type(type), span)
         if subtype(expr.type, type, self._facts) is Subtype.REFUTED:
@@ -211,7 +217,7 @@ class BlockBuilder:
         self._facts = learn_cast(self._facts, expr.type, type, new)
         return var
 
-    def define_dim(self, stem: str, value: DimLike) -> Dim:
+    def define_dim(self, stem: str, value: DimLike, span: Span | None = None) -> Dim:
         """A new symbol for a dimension expression, so that types and formulas built on it stay short.
 
         The equality is stated in the program (a match_cast of a shape value); see `Facts` about definitions.
@@ -221,7 +227,7 @@ class BlockBuilder:
         self._declare((symbol,), None)
         self._facts = self._facts.with_definition(symbol, value)
         var = Var(self._names.add("lv"), ShapeType((symbol,)))
-        self._scope().bindings.append(MatchCast(var, ShapeExpr((value,)), (symbol,), Span.caller()))
+        self._scope().bindings.append(MatchCast(var, ShapeExpr((value,)), (symbol,), span or Span.caller()))
         return symbol
 
     def require(self, ctx: InferCtx) -> None:

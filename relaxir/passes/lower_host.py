@@ -49,7 +49,7 @@ from relaxir.passes.lower_loop import LoopLowering
 from relaxir.support.errors import UnsupportedError
 from relaxir.support.names import UniqueNames
 from relaxir.support.spans import Span
-from relaxir.sym import Dim, DimLike, free_dims, fresh, substitute
+from relaxir.sym import Dim, DimLike, SymError, free_dims, fresh, substitute
 from relaxir.tir import (
     Alias,
     AllocFrame,
@@ -240,7 +240,7 @@ class _Lowering:
         """A symbol from a dimension expression, checked against its range."""
         size = as_expr(symbol)
         text = f"{symbol.name} is {{}}, but must be at least {symbol.min}"
-        return BindDim(symbol, as_expr(value)), Assert(size >= symbol.min, "runtime-shape", text, (size,), span)
+        return BindDim(symbol, as_expr(value), span), Assert(size >= symbol.min, "runtime-shape", text, (size,), span)
 
     def view(self, var: Var, source: tuple[Buffer, ...]) -> Iterator[Stmt]:
         """Name memory under a variable, as an alias where the shape is written differently."""
@@ -289,7 +289,7 @@ class _Lowering:
         binder = EntryBinder(call.op.name, call.span)
         for i, d in enumerate(type_dims(b.var.type)):
             if isinstance(d, Dim) and d in b.defines:
-                yield BindDim(d, cast(source[i] if source.shape else source[()], "int64"))
+                yield BindDim(d, cast(source[i] if source.shape else source[()], "int64"), call.span)
                 yield from binder.ranges(d, f"element {i} of `{source.name}`")
                 self.bound.add(d)
         self.buffers[b.var] = ()
@@ -338,8 +338,11 @@ class _Lowering:
         values: dict[Dim, DimLike] = dict(zip(program.dims, call.dims, strict=True))
         scratch: list[Buffer] = []
         for w in program.scratch:
-            shape = tuple(substitute(d, values) for d in w.shape)
-            scratch.append(self.buffer(w.name, TensorType(shape, w.dtype), Scope.FRAME))
+            try:
+                kind = TensorType(tuple(substitute(d, values) for d in w.shape), w.dtype)
+            except SymError as error:
+                raise SymError(f"workspace of `{call.callee}`: {error.message}", span=call.span) from error
+            scratch.append(self.buffer(w.name, kind, Scope.FRAME))
             yield AllocFrame(scratch[-1])
         yield CallKernel(call.callee, (*args, *scratch), call.dims, call.span)
 

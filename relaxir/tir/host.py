@@ -41,6 +41,7 @@ class BindDim(Stmt):
 
     dim: Dim
     value: Expr
+    span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
