@@ -23,7 +23,7 @@ from relaxir.sym.expr import (
 )
 from relaxir.sym.facts import BroadcastResult, Facts
 from relaxir.sym.fold import broadcasts, fold
-from relaxir.sym.limits import LARGEST, exact, exact_parts, overflow
+from relaxir.sym.limits import LARGEST, SHOWN, exact, exact_parts, overflow
 from relaxir.sym.normalize import evaluate, normalize
 from relaxir.sym.parser import parse, parse_relation, parse_where
 from relaxir.sym.printer import to_text
@@ -32,6 +32,7 @@ from relaxir.sym.unify import Unification, solve_linear, unify
 
 __all__ = (
     "LARGEST",
+    "SHOWN",
     "BroadcastResult",
     "ConflictError",
     "Dim",
