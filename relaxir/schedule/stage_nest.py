@@ -211,21 +211,34 @@ def _tiled(block: Block, split: Split, machine: Machine) -> Stmt:
     store, lanes = block.body, machine.target.lanes("float32")
     copies = isinstance(store, Store) and isinstance(store.value, Load) and info(store.buffer.dtype).bytes == 4
     if copies and 1 < lanes <= TILE:
-        full = _squares(block.body, (tile, lane), starts, lanes)
-        partial = [r for r in rest if not isinstance(r, Const)]
-        for r in partial:
-            full = If(eq(r, const(TILE)), full, body)
+        full = _squares(store, (tile, lane), starts, lanes)
+        cut = tuple(a for a, r in zip((tile, lane), rest, strict=True) if not isinstance(r, Const))
+        edge = _squares(store, (tile, lane), starts, lanes, cut) if cut else full
+        for r in rest:
+            full = full if isinstance(r, Const) else If(eq(r, const(TILE)), full, edge)
         body = full
     outer = tuple(a for a in split.outer if a is not tile)
     return guard_broadcast(parallel((*outer, *blocks), body, machine), lane)
 
 
-def _squares(body: Stmt, axes: tuple[Axis, Axis], starts: dict[Var, Expr], lanes: int) -> Stmt:
-    """A whole tile in squares that the backend transposes in registers."""
+def _squares(
+    store: Store, axes: tuple[Axis, Axis], starts: dict[Var, Expr], lanes: int, cut: tuple[Axis, ...] = ()
+) -> Stmt:
+    """A tile in squares that the backend transposes in registers; along the axes ``cut`` it may be a part of one.
+
+    before: ``for i < min(m - it*16, 16): vector j < min(n - jt*16, 16): y[i', j'] = x[j', i']``; after, at the edges,
+    ``unroll i < 16: vector j < 16: if i' < m: if j' < n: y[i', j'] = x[min(j', n - 1), i']``
+    """
     down, along, i, j = Var("down"), Var("along"), Var("i"), Var("j")
     tile, lane = axes
     at = {tile.var: starts[tile.var] + (down * lanes + i), lane.var: starts[lane.var] + (along * lanes + j)}
-    square = For(i, const(lanes), For(j, const(lanes), substitute_vars(body, at), ForKind.VECTOR), ForKind.UNROLL)
+    read = {**at, lane.var: minimum(at[lane.var], as_expr(lane.extent) - 1)} if lane in cut else at
+    indices = tuple(substitute_vars(e, at) for e in store.indices)
+    body: Stmt = Store(store.buffer, indices, substitute_vars(store.value, read))
+    for axis in (lane, tile):
+        if axis in cut:
+            body = If(at[axis.var] < as_expr(axis.extent), body)
+    square = For(i, const(lanes), For(j, const(lanes), body, ForKind.VECTOR), ForKind.UNROLL)
     return loop(down, TILE // lanes, loop(along, TILE // lanes, square))
 
 
