@@ -86,7 +86,7 @@ def interface_table() -> bytes | None:
         return None
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    api = ctypes.cast(pointer(getattr(multiarray, "_ARRAY_API"), None), ctypes.POINTER(ctypes.c_void_p))
+    api = ctypes.cast(pointer(multiarray._ARRAY_API, None), ctypes.POINTER(ctypes.c_void_p))
     functions = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in _INTERFACE]
     return struct.pack(f"{len(TABLE)}q", *functions, *(api[place] for place in _NUMPY.values()))
 

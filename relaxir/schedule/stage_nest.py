@@ -8,7 +8,7 @@ from relaxir.schedule.loops import FEW_POINTS, Machine, chunked_vector, loop, ne
 from relaxir.schedule.parts import element_in_parts, rows_in_parts, strip_count, strips
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
-from relaxir.sym import DimLike, ceildiv, floordiv, is_const, mod, product
+from relaxir.sym import DimLike, ceildiv, is_const, product
 from relaxir.tir import (
     Alloc,
     Axis,
@@ -29,7 +29,6 @@ from relaxir.tir import (
     as_expr,
     const,
     eq,
-    identity,
     minimum,
 )
 from relaxir.tir.access import loads_of, stride
@@ -172,17 +171,17 @@ def parallel_nest(block: Block, machine: Machine) -> Stmt:
     if split.tile is not None and split.lane is not None:
         return _tiled(block, split, machine)
     body = inner_body(block, split, machine)
-    if machine.target.threads > 1 and split.lane is not None and not split.outer:
-        if split.lane_reduces and not split.reduce:
-            return guard_broadcast(element_in_parts(block, split.lane, body), split.lane)
+    whole = machine.target.threads > 1 and split.lane is not None and not split.outer
+    if whole and split.lane is not None and split.lane_reduces and not split.reduce:
+        return guard_broadcast(element_in_parts(block, split.lane, body), split.lane)
     points = product(a.extent for a in split.outer)
     few = is_const(points) and int(points) <= FEW_POINTS
     if few and split.lane is not None and not block_reduces(block):
         return guard_broadcast(chunked_vector(split.lane, nest(split.outer, body), machine), split.lane)
-    if block_reduces(block) and split.lane is not None and not split.lane_reduces and isinstance(body, For):
-        strips = Axis(body.var, strip_count(split.lane, block.body.buffer))
-        plain = parallel((*split.outer, strips), body.body, machine)
-        if machine.target.threads > 1 and not split.outer and len(split.reduce) == 1:
+    if split.lane is not None and split.reduce and isinstance(body, For) and isinstance(block.body, Store):
+        count = Axis(body.var, strip_count(split.lane, block.body.buffer))
+        plain = parallel((*split.outer, count), body.body, machine)
+        if whole and len(split.reduce) == 1:
             plain = rows_in_parts(block, split.lane, split.reduce[0], plain, machine)
         return guard_broadcast(plain, split.lane)
     return guard_broadcast(parallel(split.outer, body, machine), split.lane)
@@ -210,7 +209,7 @@ def _tiled(block: Block, split: Split, machine: Machine) -> Stmt:
     body = loop(i, rest[0], loop(j, rest[1], moved, ForKind.VECTOR))
     store, lanes = block.body, machine.target.lanes("float32")
     copies = isinstance(store, Store) and isinstance(store.value, Load) and info(store.buffer.dtype).bytes == 4
-    if copies and 1 < lanes <= TILE:
+    if isinstance(store, Store) and copies and 1 < lanes <= TILE:
         full = _squares(store, (tile, lane), starts, lanes)
         cut = tuple(a for a, r in zip((tile, lane), rest, strict=True) if not isinstance(r, Const))
         edge = _squares(store, (tile, lane), starts, lanes, cut) if cut else full

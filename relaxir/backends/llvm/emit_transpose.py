@@ -21,7 +21,7 @@ QUAD: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """A tile that a loop transposes: ``inner`` runs over the lanes of ``store``, the loop itself over those of ``load``.
+    """A tile that a loop transposes: ``inner`` runs over lanes of ``store``, the loop itself over those of ``load``.
 
     ``rows`` and ``columns`` are conditions on the loop's and on the inner loop's variable, at the edges.
     """

@@ -1,8 +1,8 @@
 """Calls from Python without Python code, as LLVM IR: a built-in function that takes and gives NumPy arrays.
 
 ``rx_python`` has the type of CPython's ``PyCFunctionFastWithKeywords``; its ``self`` is a ``bytes`` object with the
-plan that `relaxir.runtime.quick` packs. Nothing of Python is linked: the addresses come in a table (``rx_python_init``),
-so a library that no Python program calls does not need one.
+plan that `relaxir.runtime.quick` packs. Nothing of Python is linked: the addresses come in a table
+(``rx_python_init``), so a library that no Python program calls does not need one.
 
 Invariants:
 
