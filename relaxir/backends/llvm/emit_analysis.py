@@ -188,6 +188,8 @@ _HEAVY: Final = MappingProxyType({
     Intrinsic.SQRT: 8, Intrinsic.RSQRT: 14,
 })  # fmt: skip
 _LIBRARY_COST: Final = 300
+MOVING: Final = 5
+"""Most operations for an element of a loop that memory keeps waiting: a sum of two tensors."""
 _CHEAP: Final = frozenset(
     {
         Intrinsic.NEG, Intrinsic.ABS, Intrinsic.NOT, Intrinsic.SIGN, Intrinsic.FLOOR, Intrinsic.CEIL, Intrinsic.ROUND,
@@ -271,6 +273,8 @@ class LoopFacts:
     """Data types in memory."""
     copies: int
     """How many vectors to write for one iteration of the machine loop."""
+    light: bool
+    """Whether the loop does little but move memory to memory."""
 
 
 @lru_cache(maxsize=4096)
@@ -293,4 +297,5 @@ def loop_facts(loop: For) -> LoopFacts:
         any(b.scope is Scope.REGISTER for b in buffers),
         frozenset(b.dtype for b in buffers),
         copies,
+        cost <= MOVING and all(s.combine is None for s in stores_of(body)),
     )
