@@ -12,14 +12,16 @@ import numpy as np
 
 from relaxir.ir.expr import Array
 from relaxir.ir.types import FuncType
-from relaxir.runtime.arguments import as_array, as_outputs, check_apart, match_names
+from relaxir.runtime.arguments import as_array, as_outputs, check_apart, match_names, reused
 from relaxir.runtime.callbacks import Imports
-from relaxir.runtime.memory import Memory
+from relaxir.runtime.events import Recorder
+from relaxir.runtime.facts import Facts
 from relaxir.runtime.quick import INTERFACE, QuickCall
 from relaxir.runtime.records import CallRecord, Marshal
 from relaxir.runtime.signature import Signature
 from relaxir.support.checks import check_count, check_kind
 from relaxir.support.dtypes import info
+from relaxir.support.elements import shown
 from relaxir.support.errors import (
     ERRORS,
     ArgumentError,
@@ -91,7 +93,17 @@ class CompiledFunction:
     as long as a small kernel.
     """
 
-    __slots__ = ("__call__", "__weakref__", "_index", "_kinds", "_marshal", "_owner", "_quick", "_signature")
+    __slots__ = (
+        "__call__",
+        "__weakref__",
+        "_elements",
+        "_index",
+        "_kinds",
+        "_marshal",
+        "_owner",
+        "_quick",
+        "_signature",
+    )
 
     __call__: Callable[..., Any]
 
@@ -100,6 +112,7 @@ class CompiledFunction:
         self._index = index
         self._owner = owner
         self._marshal = Marshal(signature)
+        self._elements = tuple((i, o.element) for i, o in enumerate(signature.outputs) if o.element)
         self._kinds = tuple(info(o.type.dtype).numpy.str for o in signature.outputs)
         self._quick: QuickCall | None = None
         self.__call__ = self._general
@@ -125,12 +138,11 @@ class CompiledFunction:
     def _general(self, /, *args: object, **feeds: object) -> Array | tuple[Array, ...]:
         """Run any call: the first, and those with arguments to convert or to refuse."""
         context, owner = self._owner.context, self._owner
-        if self._quick is None and context.quick:
+        if self._quick is None and context.quick and not self._elements:
             plan = (context.quick, self._signature, self._index, context.address, context)
             self._quick = QuickCall(*plan, self._general, owner.raise_status)
             self.__call__ = self._quick.function
-        results = self._run(args, feeds, ())
-        return results[0] if self._signature.single else results
+        return self._results(args, feeds, frozenset())
 
     def into(self, outputs: Sequence[Array], *args: object, **feeds: object) -> None:
         """Run with the results written to the caller's arrays, which must have the right dtype and shape.
@@ -144,15 +156,37 @@ class CompiledFunction:
     def donating(self, *names: str) -> Callable[..., Array | tuple[Array, ...]]:
         """A caller that allows the named inputs' memory to be overwritten.
 
+        A result whose elements depend on the donated input's elements at the same places (an update of a cache) is then
+        written there: the array given is the result. Other results have memory of their own, as always, and so have
+        all results where the donated array is read-only or shares memory with another input. After a failed call the
+        contents of donated inputs are undefined.
+
         Raises:
             ArgumentError: no input of that name.
         """
         for name in names:
             if name not in self.input_names:
                 raise ArgumentError(f"{self._signature.name}: no argument `{name}` to donate")
-        return self
+        donated = frozenset(map(self.input_names.index, names))
 
-    def _run(self, args: Sequence[object], feeds: Mapping[str, object], given: Sequence[Array]) -> tuple[Array, ...]:
+        def call(*args: object, **feeds: object) -> Array | tuple[Array, ...]:
+            return self._results(args, feeds, donated)
+
+        return call
+
+    def _results(
+        self, args: Sequence[object], feeds: Mapping[str, object], donated: frozenset[int]
+    ) -> Array | tuple[Array, ...]:
+        results = self._run(args, feeds, (), donated)
+        return results[0] if self._signature.single else results
+
+    def _run(
+        self,
+        args: Sequence[object],
+        feeds: Mapping[str, object],
+        given: Sequence[Array],
+        donated: frozenset[int] = frozenset(),
+    ) -> tuple[Array, ...]:
         marshal, context = self._marshal, self._owner.context
         count = len(marshal.ranks)
         arrays: Sequence[Any] = args
@@ -169,23 +203,29 @@ class CompiledFunction:
                 record.set(i, a)
         else:
             record.clear(count)
+        held = reused(self._signature, arrays, donated) if donated else {}
+        for j, a in held.items():
+            record.set(count + j, a)
         status = context.call(record.address)
         if status:
-            self._fail(record, status, not given)
+            self._fail(record, status, [j for j in range(len(self._kinds)) if not given and j not in held])
         if given:
             marshal.give(record)
             return ()
         results = tuple(
-            np.asarray(_Block(context, record.data(i), record.shape(i), kind))
-            for i, kind in enumerate(self._kinds, count)
+            held[i] if i in held else np.asarray(_Block(context, record.data(count + i), record.shape(count + i), kind))
+            for i, kind in enumerate(self._kinds)
         )
         marshal.give(record)
+        if self._elements:
+            formats = dict(self._elements)
+            return tuple(shown(r, formats.get(i, "")) for i, r in enumerate(results))
         return results
 
-    def _fail(self, record: CallRecord, status: int, owned: bool) -> NoReturn:
-        """Give back the results made before the failure, then raise."""
+    def _fail(self, record: CallRecord, status: int, owned: Sequence[int]) -> NoReturn:
+        """Give back the memory of results that the library made before the failure, then raise."""
         context, count = self._owner.context, len(self._marshal.ranks)
-        for i in range(len(self._kinds)) if owned else ():
+        for i in owned:
             if record.data(count + i):
                 context.free(context.address, record.data(count + i))
         self._marshal.give(record)
@@ -197,6 +237,8 @@ class Executable:
 
     Attributes:
         signatures: interface of each function, by name.
+        facts: what is known of calls beforehand.
+        details: what the compilation reported: ``seconds`` by step, ``cache`` (objects found, of how many).
     """
 
     def __init__(
@@ -205,7 +247,7 @@ class Executable:
         signatures: Sequence[Signature],
         codes: Mapping[int, str],
         exporter: Callable[[Path], int] | None = None,
-        memory: Mapping[str, Memory] | None = None,
+        facts: Facts | None = None,
         details: Mapping[str, Any] | None = None,
         imports: Imports | None = None,
     ) -> None:
@@ -215,9 +257,10 @@ class Executable:
         self._loaded: _Context | None = None
         self._threads: int | None = None
         self._exporter = exporter
-        self.memory_formulas = dict(memory or {})
+        self.facts = facts or Facts()
         self.details = dict(details or {})
         self._imports = imports
+        self._recorders: list[Recorder] = []
         self._functions = {s.name: CompiledFunction(s, i, self) for i, s in enumerate(signatures)}
 
     @property
@@ -275,6 +318,18 @@ class Executable:
         self._threads = check_count("threads", count)
         if self._loaded is not None:
             self._loaded.library.cdll.rx_set_threads(self._threads)
+
+    def recorder(self, words: int) -> Recorder:
+        """Room for so many words of events of a profiling build; one at a time may be in use.
+
+        Raises:
+            ArgumentError: a build without time stamps.
+        """
+        if not self.facts.places:
+            raise ArgumentError("this build notes no times", help="compile with profile=True")
+        if not self._recorders or self._recorders[-1].words < words:
+            self._recorders.append(Recorder(self.context.library.cdll, self.facts.places, words))
+        return self._recorders[-1]
 
     def raise_status(self, status: int) -> NoReturn:
         """Raise the error class of a native status code with the library's own words about this thread's last call."""
