@@ -39,6 +39,7 @@ from relaxir.tir import (
     Size,
     Stmt,
     Store,
+    Switch,
     Var,
     While,
 )  # fmt: skip
@@ -208,6 +209,13 @@ class _Source:
             if s.other is not None:
                 self.emit(depth, "else:")
                 self.stmt(s.other, depth + 1)
+        elif isinstance(s, Switch):
+            outside = self.env
+            for case in range(s.low, s.high):
+                self.env = {**outside, s.dim.name: case}
+                self.emit(depth, f"if {self.expr(s.value)} == {case}:")
+                self.stmt(s.body, depth + 1)
+            self.env = outside
         elif isinstance(s, Assert):
             args = ", ".join(map(self.expr, s.args))
             self.emit(depth, f"if not {self.expr(s.cond)}: raise Failure({s.code!r}, {s.message!r}.format({args}))")

@@ -43,7 +43,7 @@ def cast(w: Writer, a: Value, source: str, target: str) -> Value:
 
 
 def to_int32(w: Writer, a: Value) -> Value:
-    """Convert a vector of floats to 32 bits, saturating, NaN to 0: what x86 has no instruction for, LLVM does by lanes."""
+    """Convert a vector of floats to 32 bits, saturating, NaN to 0: x86 has no such instruction, LLVM goes by lanes."""
     low, high = like_float(w, a, -(2.0**31)), like_float(w, a, 2.0**31)
     large = compare(w, "fcmp oge", a, high)
     inside = choose(w, compare(w, "fcmp ogt", a, low), a, low)
