@@ -26,7 +26,9 @@ from relaxir.passes import (
     MatchPatterns,
     Pipeline,
     PlanMemory,
+    ReuseInputs,
     Schedule,
+    SettleBroadcasts,
     SimplifyDims,
 )
 
@@ -39,7 +41,8 @@ GRAPH: Final = (
     Canonicalize(),
     CommonSubexpressions(),
     InsertChecks(),  # what inference left open becomes a run-time check
-    SimplifyDims(),  # what is checked at entry shortens the shapes
+    SettleBroadcasts(),  # sizes of broadcasts that all checks together decide
+    SimplifyDims(),  # what is declared and checked shortens the shapes
     HoistReshape(),  # views meet views, transpositions meet transpositions
     Canonicalize(),
     MatchAttention(),  # products around a softmax become one operator
@@ -62,6 +65,7 @@ LOWER: Final = (
 KERNELS: Final = (
     ChooseConfig(),  # tiles and packed panels
     LiftTransformParams(),  # weights are packed once, now
+    ReuseInputs(),  # which outputs may lie in a donated input
     Schedule(),  # blocks become loops
 )
 """Tensor programs to loops."""

@@ -25,7 +25,9 @@ from relaxir.passes.match_attention import MatchAttention
 from relaxir.passes.match_lookup import MatchLookup
 from relaxir.passes.match_patterns import MatchPatterns
 from relaxir.passes.plan_memory import PlanMemory
+from relaxir.passes.reuse_inputs import ReuseInputs
 from relaxir.passes.schedule import Schedule
+from relaxir.passes.settle_broadcasts import SettleBroadcasts
 from relaxir.passes.simplify_dims import SimplifyDims
 
 PASSES: Final[tuple[type[Pass], ...]] = (
@@ -36,6 +38,7 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     CommonSubexpressions,
     DeadCode,
     InsertChecks,
+    SettleBroadcasts,
     SimplifyDims,
     HoistReshape,
     MatchAttention,
@@ -48,6 +51,7 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     FuseTIR,
     ChooseConfig,
     LiftTransformParams,
+    ReuseInputs,
     Schedule,
     LowerHost,
     PlanMemory,
@@ -80,7 +84,9 @@ __all__ = (
     "PassContext",
     "Pipeline",
     "PlanMemory",
+    "ReuseInputs",
     "Schedule",
+    "SettleBroadcasts",
     "SimplifyDims",
     "run_instrumented",
 )

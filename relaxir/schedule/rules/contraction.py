@@ -16,7 +16,11 @@ from relaxir.schedule.loops import Machine, loop, nest, parallel, seq
 from relaxir.schedule.program import Program
 from relaxir.schedule.quads import quad_roles
 from relaxir.schedule.roles import Roles, Tail, assign_roles
+from relaxir.schedule.stage_nest import parallel_nest
+from relaxir.schedule.streams import schedule_streams, stream_ranges
 from relaxir.schedule.tile import At, Epilogue, TileSpec, masked, packed_lanes, panel_at, tiles
+from relaxir.schedule.turning import Turned, turn_factors
+from relaxir.schedule.variants import variant
 from relaxir.support.dtypes import info
 from relaxir.sym import DimLike, ceildiv, floordiv, is_const, product
 from relaxir.tir import (
@@ -73,11 +77,34 @@ class ContractionRule:
             epilogue, taken = collect_epilogue(program, found, stages[1:])
             return schedule_contraction(replace(words, on_the_fly=on_the_fly), epilogue, machine), 1 + taken
         dot = roles.on_the_fly and (_few_rows(roles) or not _fits_stack(roles, machine))
-        if dot and not _contiguous(roles):
+        turned, streams = turn_factors(roles), stream_ranges(roles)
+        always = turned is not None and all(r.known for r in turned.pays)
+        if dot and not always and not _contiguous(roles):
             return None
         epilogue, taken = collect_epilogue(program, found, stages[1:])
         make = schedule_dot if dot else schedule_contraction
-        return make(roles, epilogue, machine), 1 + taken
+
+        def usual() -> Stmt:
+            return make(roles, epilogue, machine)
+
+        def many() -> Stmt:
+            return (
+                usual()
+                if turned is None
+                else variant(turned.pays, lambda: _on_copies(turned, epilogue, machine), usual)
+            )
+
+        body = many() if streams is None else variant(streams, lambda: schedule_streams(roles, epilogue, machine), many)
+        return body, 1 + taken
+
+
+def _on_copies(turned: Turned, epilogue: Epilogue, machine: Machine) -> Stmt:
+    """Fill the copies of the factors, then work on them."""
+    fills = (parallel_nest(copy.fill, machine) for copy in turned.copies)
+    body = seq(*fills, schedule_contraction(turned.roles, epilogue, machine))
+    for copy in turned.copies:
+        body = Alloc(copy.buffer, body)
+    return body
 
 
 def _few_rows(roles: Roles) -> bool:
