@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from html import escape
+from math import atan2, degrees
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +47,7 @@ def figure(profile: Profile) -> Figure:
             zorder=3 + len(drawn) - i,
         )
     axes.set_xlim(low, high)
+    axes.set_ylim(top=4e-9 * profile.peaks.flops)
     axes.grid(visible=True, which="both", alpha=0.2)
     axes.set_title(f"{profile.title}, threads: {profile.peaks.threads}")
     if drawn:
@@ -73,16 +75,22 @@ def roofs(axes: Axes, peaks: Peaks, low: float, high: float) -> None:
     for name, bandwidth, style in (("memory", peaks.dram, "-"), ("cache", peaks.cache, "--")):
         places = [low, peaks.flops / bandwidth, high]
         axes.plot(places, [1e-9 * peaks.roof(x, bandwidth) for x in places], style, color="black", linewidth=1)
-        where = (low * 1.2, 1e-9 * peaks.roof(low * 1.2, bandwidth))
-        text = f"{name}, {1e-9 * bandwidth:.0f} GB/s"
-        axes.annotate(text, where, xytext=(0, 4), textcoords="offset points", fontsize=8)
-    axes.annotate(
-        f"multiply-adds, {1e-9 * peaks.flops:.0f} GFLOP/s",
-        (high, 1e-9 * peaks.flops),
-        xytext=(-4, 4),
-        textcoords="offset points",
-        ha="right",
-        fontsize=8,
+        text(
+            axes,
+            f"{name}, {1e-9 * bandwidth:.0f} GB/s",
+            low * 1.2,
+            1e-9 * peaks.roof(low * 1.2, bandwidth),
+            rising=True,
+        )
+    ceiling = 1e-9 * peaks.flops
+    text(axes, f"multiply-adds, {ceiling:.0f} GFLOP/s", peaks.flops / peaks.cache, ceiling, rising=False)
+
+
+def text(axes: Axes, words: str, x: float, y: float, rising: bool) -> None:
+    """Words just above a line: one that rises through the origin, or a level one."""
+    slope = degrees(atan2(y, x)) if rising else 0.0
+    axes.text(
+        x, y * 1.08, words, fontsize=8, rotation=slope, rotation_mode="anchor", transform_rotates_text=True, va="bottom"
     )
 
 
