@@ -265,6 +265,35 @@ def test_sleeping_workers_wake(driver: Driver) -> None:
         time.sleep(0.004)  # longer than a worker spins
 
 
+def test_workers_keep_off_the_callers_processor(driver: Driver) -> None:
+    """On a busy machine a woken worker must not wait behind its caller, wherever the caller has moved to."""
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) < 2:
+        pytest.skip("one processor")
+    before = set(os.listdir("/proc/self/task"))
+    driver.threads(3)
+    assert driver.stress(5) == 0
+    workers = [int(task) for task in set(os.listdir("/proc/self/task")) - before]
+    assert len(workers) == 2
+    try:
+        for home in allowed:
+            os.sched_setaffinity(0, {home})
+            assert driver.stress(5) == 0
+            assert all(os.sched_getaffinity(worker) == allowed - {home} for worker in workers)
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def test_a_single_processor_serves_all_threads(driver: Driver) -> None:
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        driver.threads(3)
+        assert driver.stress(50) == 0
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
 def test_fork(driver: Driver, child: Callable[[Callable[[], bool]], None]) -> None:
     driver.threads(3)
     assert driver.stress(500) == 0
