@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from relaxir.measure.peaks import Peaks
 from relaxir.measure.profiles import COLUMNS, KernelTime, Profile, shortened
@@ -35,25 +36,23 @@ def figure(profile: Profile) -> Figure:
     axes.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="GFLOP/s")
     low, high = extent(drawn, profile.peaks)
     roofs(axes, profile.peaks, low, high)
+    handles = []
     for i, k in enumerate(drawn):
         named = i < len(COLOURS)
-        axes.scatter(
-            k.flops / k.bytes,
-            1e-9 * k.flop_rate,
-            s=30 + 1200 * k.seconds / profile.seconds,
-            color=COLOURS[i] if named else OTHER,
-            alpha=0.7,
-            label=f"{shortened(k.kernel)}, {k.seconds / profile.seconds:.1%}" if named else None,
-            zorder=3 + len(drawn) - i,
-        )
+        colour = COLOURS[i] if named else OTHER
+        share = k.seconds / profile.seconds
+        place = (k.flops / k.bytes, 1e-9 * k.flop_rate)
+        axes.scatter(*place, s=30 + 1200 * share, color=colour, alpha=0.7, zorder=3 + len(drawn) - i)
+        if named:
+            label = f"{shortened(k.kernel)}, {share:.1%}"
+            handles.append(Line2D([], [], marker="o", linestyle="", color=colour, label=label))
     axes.set_xlim(low, high)
     axes.set_ylim(top=4e-9 * profile.peaks.flops)
     axes.grid(visible=True, which="both", alpha=0.2)
     axes.set_title(f"{profile.title}, threads: {profile.peaks.threads}")
-    if drawn:
-        legend = plot.legend(loc="outside lower center", ncols=2, fontsize=8, title="kernel, share of the time")
-        for handle in legend.legend_handles:
-            handle.set_sizes([30])
+    if handles:
+        title = "kernel, share of the time"
+        plot.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=8, title=title)
     hidden = [k for k in profile.kernels if not (k.flops and k.bytes)]
     if hidden:
         share = sum(k.seconds for k in hidden) / profile.seconds
