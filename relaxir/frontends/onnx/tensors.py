@@ -88,11 +88,10 @@ class TensorReader:
         if tensor.data_location == TensorProto.EXTERNAL:
             data = np.frombuffer(self.external(tensor, expected), row.numpy)
         elif tensor.HasField("raw_data"):
-            if len(tensor.raw_data) != expected:
-                raise LoadError(
-                    f"{what} has {len(tensor.raw_data)} bytes of data, its shape {list(shape)} needs {expected}"
-                )
-            data = np.frombuffer(tensor.raw_data, row.numpy)
+            raw = tensor.raw_data  # each access is a copy
+            if len(raw) != expected:
+                raise LoadError(f"{what} has {len(raw)} bytes of data, its shape {list(shape)} needs {expected}")
+            data = np.frombuffer(raw, row.numpy)
         else:
             data = self.typed(tensor, dtype, count, what)
         array = data.reshape(shape)
