@@ -40,10 +40,14 @@ from relaxir.runtime.memory import Memory
 from relaxir.runtime.signature import Signature, from_json, signature_of, to_json
 from relaxir.support.checks import check_count, check_kind
 from relaxir.support.clock import Clock
+from relaxir.support.dtypes import info
+from relaxir.support.elements import held, shown
 from relaxir.support.errors import ArgumentError, LoadError, RelaxirError, TargetError, VerifyError
 from relaxir.support.optional import load as load_optional
 from relaxir.sym import DimLike, to_text
 from relaxir.text import parse as parse_text
+from relaxir.tir import PrimFunc
+from relaxir.tir.host import reuse_pairs
 
 FORMAT_VERSION = 2
 """Version of the metadata that exported libraries carry."""
@@ -104,13 +108,19 @@ def from_torch(program: object) -> IRModule:
 def evaluate(module: IRModule, name: str, *arrays: object) -> Array | tuple[Array, ...]:
     """Run a function in the NumPy reference interpreter, at any stage of the IR."""
     check_kind("module", module, IRModule, "build one with rx.BlockBuilder, rx.parse or rx.from_onnx")
-    result: Array | tuple[Array, ...] = interpret(module, name, *(held(np.asarray(a)) for a in arrays))
-    return result
-
-
-def held(array: Array) -> Array:
-    """An array as programs hold it: bfloat16 of ml_dtypes as bit patterns in uint16."""
-    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+    func = module.functions.get(name)
+    values = [held(np.asarray(a), "bfloat16", np.dtype(np.uint16)) for a in arrays]
+    specs = signature_of(name, func) if isinstance(func, Function) and func.attrs.get("elements") else None
+    if specs is None:
+        result: Array | tuple[Array, ...] = interpret(module, name, *values)
+        return result
+    if len(values) == len(specs.inputs):
+        pairs = zip(values, specs.inputs, strict=True)
+        values = [held(v, s.element, info(s.type.dtype).numpy) for v, s in pairs]
+    result = interpret(module, name, *values)
+    if not isinstance(result, tuple):
+        return shown(result, specs.outputs[0].element)
+    return tuple(shown(r, o.element) for r, o in zip(result, specs.outputs, strict=True))
 
 
 def make_target(target: str | Target) -> Target:
@@ -187,11 +197,12 @@ def compile(  # the public name of DESIGN section 3
     if threads is not None:
         threads = check_count("threads", threads)
     machine = make_target(target)
-    check_module(module, proofs=False)
+    check_module(module)
     clock = Clock()
     ctx = PassContext(target=target_info(machine, threads), instruments=(Timing(clock), *instruments))
-    signatures = tuple(signature_of(n, f) for n, f in module.graph_functions().items() if is_entry(f))
+    entries = tuple(signature_of(n, f) for n, f in module.graph_functions().items() if is_entry(f))
     planned = (pipeline or DEFAULT).run(module, ctx)
+    signatures = tuple(replace(s, reuse=reuse_of(planned, s.name)) for s in entries)
     with clock("cost"):
         facts = facts_of(planned)
     objects = object_cache(cache)
@@ -211,6 +222,12 @@ def compile(  # the public name of DESIGN section 3
 def is_entry(func: Function) -> bool:
     """Whether a function can be called from outside."""
     return not func.attrs.get("primitive")
+
+
+def reuse_of(planned: IRModule, name: str) -> tuple[tuple[int, int], ...]:
+    """The inputs and outputs of a function that may share memory."""
+    func = planned.functions[name]
+    return reuse_pairs(func) if isinstance(func, PrimFunc) else ()
 
 
 def object_cache(cache: bool | str | Path) -> ObjectCache | None:
@@ -286,7 +303,8 @@ def function_info(signature: Signature) -> FunctionInfo:
     def tensors(specs: tuple[Any, ...]) -> tuple[TensorInfo, ...]:
         return tuple(TensorInfo(s.name, s.type.dtype, tuple(map(to_text, s.type.shape))) for s in specs)
 
-    return FunctionInfo(signature.name, tensors(signature.inputs), tensors(signature.outputs), signature.where)
+    inputs, outputs = tensors(signature.inputs), tensors(signature.outputs)
+    return FunctionInfo(signature.name, inputs, outputs, signature.where, signature.reuse)
 
 
 def load(path: str | Path) -> Executable:
@@ -362,7 +380,7 @@ def cost(compiled: Executable | IRModule, function: str = "main") -> Cost:
         if function not in functions:
             known = ", ".join(f"`{n}`" for n in functions)
             raise ArgumentError(f"no function `{function}`", code="argument-name", help=f"the module has {known}")
-        check_module(compiled, proofs=False)
+        check_module(compiled)
         planned = DEFAULT.run(compiled, PassContext(target=target_info(make_target("native"), None)))
         signature = signature_of(function, functions[function])
         return replace(costs_of(planned.prim_funcs())[function], known=symbols_of(signature))

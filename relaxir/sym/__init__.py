@@ -22,7 +22,7 @@ from relaxir.sym.expr import (
     total,
 )
 from relaxir.sym.facts import BroadcastResult, Facts
-from relaxir.sym.fold import fold
+from relaxir.sym.fold import broadcasts, fold
 from relaxir.sym.normalize import evaluate, normalize
 from relaxir.sym.parser import parse, parse_relation, parse_where
 from relaxir.sym.printer import to_text
@@ -41,6 +41,7 @@ __all__ = (
     "Unification",
     "add",
     "broadcast",
+    "broadcasts",
     "ceildiv",
     "dim",
     "evaluate",

@@ -75,7 +75,11 @@ def write_kernel(module: ModuleText, name: str, func: PrimFunc, sites: SiteTable
     for i, dim in enumerate(func.dims):
         kernel.dims[dim] = Value(f"%d{i}", "i64", nonneg=dim.min >= 0)
         parameters.append(f"i64 %d{i}")
-    kernel.emit(func.body)
+    large = kernel.large_results(func)
+    if large is None:
+        kernel.emit(func.body)
+    else:
+        kernel.branches(large, lambda: kernel.emit_past(func), lambda: kernel.emit(func.body))
     kernel.w.line("ret i32 0")
     head = f"define i32 {kernel_symbol(name)}({', '.join(parameters)}) {attributes(kernel)}"
     module.define(kernel_symbol(name), f"{head} {{\nentry:\n{kernel.w.body()}\n}}")

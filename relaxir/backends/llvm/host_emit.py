@@ -229,7 +229,7 @@ class Host(HostMemory):
         if not value.nonneg and least >= 0:
             fits = ops.compare(self.w, "icmp sge", value, int_value(least))
             message = f"{self.name}: {stmt.dim.name} is {{}}, but must be at least {least}"
-            code, site = self.sites.add("runtime-shape", message, self.func.span)
+            code, site = self.sites.add("runtime-shape", message, stmt.span or self.func.span)
             self.fail_unless(fits, code, site, [value])
         self.set_name(stmt.dim, Value(value.text, "i64", 1, value.level, value.number, value.nonneg or least >= 0))
 
