@@ -24,9 +24,15 @@ PIECE: Final = 32
 """Least bytes of such a store: two make a line."""
 
 
+BUSY: Final = frozenset({"attention", "contraction"})
+"""Schedule rules of kernels that compute much longer than they write: a second form of them would gain nothing."""
+
+
 def streamed_results(func: PrimFunc, target: Target) -> tuple[Buffer, ...]:
     """Parameters that a kernel writes, and neither reads nor combines: those may be stored past the caches."""
-    if target.arch != "x86_64" or target.vector_bytes < PIECE:
+    rules = func.attrs.get("rules", ())
+    busy = isinstance(rules, tuple) and not BUSY.isdisjoint(rules)
+    if busy or target.arch != "x86_64" or target.vector_bytes < PIECE:
         return ()
     stores, read = stores_of(func.body), {r.buffer for r in reads_of(func.body)}
     combined = {s.buffer for s in stores if s.combine is not None}
