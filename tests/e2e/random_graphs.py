@@ -35,6 +35,10 @@ class Program:
 
     module: IRModule
 
+    def __repr__(self) -> str:
+        """The module's text: what a failure shows."""
+        return f"Program\n{self.module}"
+
     @property
     def types(self) -> tuple[Type, ...]:
         """Types of the operands."""
