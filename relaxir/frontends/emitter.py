@@ -143,7 +143,17 @@ class Emitter:
         if isinstance(found, tuple):
             return tuple(Value(TensorType(f.shape, types[0].dtype), None, f) for f in found)
         dtype = "int64" if reads_shape or not types else result_dtype(op.name, types, attrs)
+        if not fits(found, dtype):
+            return None  # numbers wrap, which the operator itself does
         return Value(TensorType(found.shape, dtype), None, found)
+
+
+def fits(array: Array, dtype: str) -> bool:
+    """Whether a dtype can hold all the numbers among some dims."""
+    if dtype == "bool":
+        return True
+    limits = np.iinfo(info(dtype).numpy)
+    return all(limits.min <= d <= limits.max for d in array.flat if isinstance(d, int))
 
 
 SIZE_ATTRIBUTES = frozenset({"shape", "size", "sizes", "repeats"})

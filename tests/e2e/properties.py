@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 from relaxir.frontends.onnx import from_onnx
@@ -61,6 +61,7 @@ class Property:
 
 def same_as_onnxruntime(program: OnnxProgram) -> None:
     """Interpreted as onnxruntime runs it, and compiled as interpreted."""
+    note(repr(program))
     module = from_onnx(program.proto)
     ours = Program(module)
     for env in assignments(ours.symbols, ONNX_SIZES):

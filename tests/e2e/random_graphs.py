@@ -35,10 +35,6 @@ class Program:
 
     module: IRModule
 
-    def __repr__(self) -> str:
-        """The module's text: what a failure shows."""
-        return f"Program\n{self.module}"
-
     @property
     def types(self) -> tuple[Type, ...]:
         """Types of the operands."""

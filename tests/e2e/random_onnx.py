@@ -317,7 +317,8 @@ def models(draw: Draw, steps: int = 12) -> OnnxProgram:
         d.emit("Identity", [inputs[0].name], inputs[0].dtype, inputs[0].shape)
     read = {name for n in d.nodes for name in n.input}
     results = [v for v in d.values if v.name not in read and v not in inputs][-3:]
-    graph = helper.make_graph(d.nodes, "random", infos(inputs), infos(results), d.stored)
+    stored = [t for t in d.stored if t.name in read]  # those of nodes that became too large are left
+    graph = helper.make_graph(d.nodes, "random", infos(inputs), infos(results), stored)
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     return OnnxProgram(proto, inputs)
 

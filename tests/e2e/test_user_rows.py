@@ -1,4 +1,4 @@
-"""Rows that users of other compilers reported, in four builds that must agree; each build is compiled once for a row.
+"""Rows that users of other compilers reported, in four builds that must agree.
 
 Paths of external data (H19) are tests of the loader, in tests/frontends/test_malformed.py; lossless text (H18) is in
 tests/text. What a call may not be given (H20) is at the end.
@@ -6,9 +6,7 @@ tests/text. What a call may not be given (H20) is at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from types import MappingProxyType
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -16,80 +14,81 @@ import pytest
 from onnx import ModelProto
 
 import relaxir as rx
-from relaxir.passes import Pass
 from relaxir.pipelines import REFERENCE
 from relaxir.support.errors import ArgumentError, RelaxirError
 from tests.e2e.agreement import results
-from tests.e2e.user_rows import ROWS, Call, numbers
+from tests.e2e.user_rows import SOURCES, Arrays, Call, Row, numbers
 from tests.frontends.models import f32, folded, i64, model, node
 from tests.ops.guarded import guarded
 
-Run = Callable[[Mapping[str, np.ndarray]], tuple[np.ndarray, ...]]
+BUILDS: Final = ("dynamic", "static", "folded", "reference")
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("objects")
+def known_before(build: str, feeds: Mapping[str, np.ndarray]) -> Hashable:
+    """What a build knows of a call when it is compiled: calls that agree in it share a function."""
+    if build == "folded":
+        return tuple((k, a.shape, a.tobytes()) for k, a in feeds.items())
+    return tuple(a.shape for a in feeds.values()) if build == "static" else ()
 
 
-class Build:
-    """One way to compile a model: what is known of its calls before."""
-
-    def __init__(self, cache: Path, sizes: bool = False, data: bool = False, pipeline: Pass | None = None) -> None:
-        self.cache, self.sizes, self.data, self.pipeline = cache, sizes, data, pipeline
-        self.made: dict[Any, Any] = {}
-
-    def run(self, proto: ModelProto, feeds: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
-        """Results of a call, which may not change its operands nor read behind them."""
-        known = tuple((k, a.tobytes() if self.data else b"", a.shape) for k, a in feeds.items()) if self.sizes else ()
-        if known not in self.made:
-            self.made[known] = self.compiled(proto, feeds)
-        operands = {} if self.data else {k: guarded(a).array for k, a in feeds.items()}
-        found = results(self.made[known](**operands))
-        for k, a in operands.items():
-            np.testing.assert_array_equal(a, feeds[k])
-        return found
-
-    def compiled(self, proto: ModelProto, feeds: Mapping[str, np.ndarray]) -> Any:
-        """A function for calls like this one."""
-        dims = {f"{k}:{axis}": n for k, a in feeds.items() for axis, n in enumerate(a.shape)}
-        source = folded(proto, dict(feeds)) if self.data else proto
-        module = rx.from_onnx(source, dims=dims if self.sizes and not self.data else None)
-        return rx.compile(module, threads=1, pipeline=self.pipeline, cache=self.cache, jobs=1)["main"]
+def imported(build: str, proto: ModelProto, feeds: Mapping[str, np.ndarray]) -> rx.IRModule:
+    """The model as one function, with sizes or operands in it where the build says so."""
+    if build == "folded":
+        return rx.from_onnx(folded(proto, dict(feeds)))
+    dims = {f"{k}:{axis}": n for k, a in feeds.items() for axis, n in enumerate(a.shape)}
+    return rx.from_onnx(proto, dims=dims if build == "static" else None)
 
 
-BUILDS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
-    {
-        "dynamic": {},
-        "static": {"sizes": True},
-        "folded": {"sizes": True, "data": True},
-        "reference": {"pipeline": REFERENCE},
-    }
-)
-
-
-def check(build: Build, proto: ModelProto, given: Call) -> tuple[np.ndarray, ...]:
-    """Run a call and compare with what is right."""
-    if given.words:
-        with pytest.raises(RelaxirError, match=given.words):
-            build.run(proto, given.feeds)
-        return ()
-    found = build.run(proto, given.feeds)
-    for got, want in zip(found, given.want, strict=True):
-        assert (got.dtype, got.shape) == (want.dtype, want.shape)
-        np.testing.assert_allclose(got, want, rtol=1e-5)
+def run(exe: rx.Executable, name: str, given: Call, build: str) -> Arrays:
+    """Results of a call, which may not change its operands nor read behind them."""
+    operands = {} if build == "folded" else {k: guarded(a).array for k, a in given.feeds.items()}
+    found = results(exe[name](**operands))
+    for k, a in operands.items():
+        np.testing.assert_array_equal(a, given.feeds[k])
     return found
 
 
+def right(found: Arrays, want: Arrays) -> None:
+    """Results are those of the row."""
+    for g, w in zip(found, want, strict=True):
+        assert (g.dtype, g.shape) == (w.dtype, w.shape)
+        np.testing.assert_allclose(g, w, rtol=1e-5)
+
+
 @pytest.mark.parametrize("build", BUILDS)
-@pytest.mark.parametrize("name", ROWS)
-def test_row(name: str, build: str, cache: Path) -> None:
-    made, row = Build(cache, **BUILDS[build]), ROWS[name]
-    found = [check(made, row.proto, c) for c in row.calls]
-    for arrays, c in zip(found, row.calls, strict=True):  # later calls leave the results of earlier ones alone
-        for got, want in zip(arrays, c.want, strict=False):
-            np.testing.assert_allclose(got, want, rtol=1e-5)
-    assert build not in ("dynamic", "reference") or len(made.made) == 1
+@pytest.mark.parametrize("source", SOURCES, ids=lambda s: s.__name__)
+def test_rows(source: Callable[[], Iterator[tuple[str, Row]]], build: str) -> None:
+    """All rows of a kind are compiled at once, each function once for all of its calls."""
+    functions: dict[str, Any] = {}
+    names: dict[Hashable, str] = {}
+    calls: list[tuple[str, str, Call]] = []
+    for label, row in source():
+        for k, given in enumerate(row.calls):
+            if given.words and build in ("static", "folded"):  # refused before it is called
+                with pytest.raises(RelaxirError, match=given.words):
+                    rx.compile(imported(build, row.proto, given.feeds), cache=False, jobs=1)["main"](**given.feeds)
+                continue
+            name = names.setdefault((label, known_before(build, given.feeds)), f"f{len(names)}")
+            if name not in functions:
+                functions[name] = imported(build, row.proto, given.feeds)["main"]
+            calls.append((f"{label}, call {k}", name, given))
+    exe = rx.compile(
+        rx.IRModule(functions), threads=1, pipeline=REFERENCE if build == "reference" else None, cache=False, jobs=1
+    )
+    kept: list[tuple[Arrays, Call]] = []
+    for label, name, given in calls:
+        try:
+            if given.words:
+                with pytest.raises(RelaxirError, match=given.words):
+                    run(exe, name, given, build)
+                continue
+            found = run(exe, name, given, build)
+            right(found, given.want)
+            kept.append((found, given))
+        except (AssertionError, RelaxirError) as error:
+            raise AssertionError(f"{label}: {error}") from error
+    for found, given in kept:  # later calls leave the results of earlier ones alone
+        right(found, given.want)
 
 
 def test_declared_sizes_are_checked_before_anything_runs() -> None:

@@ -99,7 +99,7 @@ def reshapes() -> Iterator[tuple[str, Row]]:
             proto,
             (
                 call(x.reshape(4, 2, 3), x=x),
-                call(np.zeros((0, 3, 0), np.float32), x=np.zeros((2, 3, 0, 5), np.float32)),
+                call(np.zeros((0, 3, 4), np.float32), x=np.zeros((0, 3, 4, 5), np.float32)),
             ),
         ),
     )
@@ -289,10 +289,8 @@ def nan() -> Iterator[tuple[str, Row]]:
     )
     calls = []
     for n in (1, 2, 3, 7, 8, 9, 16, 17, 33):
-        for a, b in ((np.resize(f32([NAN, 1, -5]), n), np.resize(f32([1, NAN, 5]), n)),) * 1 + (
-            (np.resize(f32([3, NAN]), n), np.resize(f32([NAN]), n)),
-        ):
-            for p, q in ((a, b), (b, a)):
+        for a, b in ((f32([NAN, 1, -5]), f32([1, NAN, 5])), (f32([3, NAN]), f32([NAN]))):
+            for p, q in ((np.resize(a, n), np.resize(b, n)), (np.resize(b, n), np.resize(a, n))):
                 want = np.maximum(p, q), np.minimum(q, p), np.maximum(p, 0), np.clip(p, -1, 1), np.max(p), np.min(q)
                 calls.append(call(*want, a=p, b=q))
     yield "H10", Row(proto, tuple(calls))
@@ -388,4 +386,3 @@ def resizing() -> Iterator[tuple[str, Row]]:
 
 SOURCES: Final = (broadcasting, any_size, reshapes, slices, from_data, loops, nothing, signs, dtypes, nan, softmaxes, fusion,
                   shape_arithmetic, windows, rounding, resizing)  # fmt: skip
-ROWS: Final[Mapping[str, Row]] = MappingProxyType(dict(row for source in SOURCES for row in source()))
