@@ -46,6 +46,7 @@ from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.passes.entry import EntryBinder, condition
 from relaxir.passes.lower_loop import LoopLowering
 from relaxir.support.errors import UnsupportedError
+from relaxir.support.names import UniqueNames
 from relaxir.support.spans import Span
 from relaxir.sym import Dim, DimLike, SymError, free_dims, fresh, substitute
 from relaxir.tir import (
@@ -70,6 +71,7 @@ from relaxir.tir import (
     const,
 )
 from relaxir.tir import If as TIf
+from relaxir.tir.host import REUSE
 
 
 def leaf_types(t: Type) -> tuple[Type, ...]:
@@ -119,7 +121,7 @@ class _Lowering:
         self.bound: set[Dim] = set()
         self.loaded: dict[int, Buffer] = {}
         self.preamble: list[Stmt] = []
-        self.names: set[str] = set()
+        self.names = UniqueNames()
         self.entry: set[Dim] = set()  # symbols known before the first statement of the body
         self.depth = 0  # bodies around the statement being lowered
         self.symbols = {d.name for d in function_dims(func)}
@@ -159,7 +161,7 @@ class _Lowering:
                 outputs[index] = target
         body = Seq((*self.preamble, *stmts))
         everything = (*(b for b, _ in params), *(outputs[i] for i in range(len(results))))
-        attrs = MappingProxyType({"scope": "host"})
+        attrs = MappingProxyType({"scope": "host", **{k: v for k, v in self.func.attrs.items() if k == REUSE}})
         return PrimFunc(everything, body, (), len(results), 0, attrs, self.func.span)
 
     def claim(self, body: Body) -> None:
@@ -420,12 +422,7 @@ class _Lowering:
 
     def buffer(self, name: str, t: TensorType, scope: Scope = Scope.GLOBAL) -> Buffer:
         """A buffer with a name unique in the program."""
-        unique, n = name, 0
-        while unique in self.names:
-            n += 1
-            unique = f"{name}_{n}"
-        self.names.add(unique)
-        return Buffer(unique, t.shape, t.dtype, scope)
+        return Buffer(self.names.add(name), t.shape, t.dtype, scope)
 
 
 def _store(buffer: Buffer, index: int, value: DimLike) -> Stmt:

@@ -61,6 +61,24 @@ def scatter_nd(n: Node) -> Result:
     return n.emit("scatter_nd", n.input(0), positions(n, depth), n.input(2), reduction=n.attr("reduction", "none"))
 
 
+def tensor_scatter(n: Node) -> Result:
+    """A cache with ``update`` written from an index of each batch on along an axis, around the end if circular."""
+    cache, update = n.input(0), n.input(1)
+    axis = n.axis(n.attr("axis", -2), cache.type.rank)
+    places = n.emit("arange", start=0, stop=update.type.shape[axis], dtype="int64")
+    places = n.emit("expand_dims", places, axes=tuple(range(1, cache.type.rank - axis)))
+    if n.given(2):
+        begin = n.emit("astype", n.input(2), dtype="int64")
+        places = n.emit(
+            "add", n.emit("reshape", begin, shape=(*begin.type.shape, *(1,) * (cache.type.rank - 1))), places
+        )
+    if n.attr("mode", "linear") == "circular":
+        extent = n.emit("dims_to_tensor", dims=(cache.type.shape[axis],))
+        places = n.emit("floor_mod", places, extent)
+    places = n.emit("broadcast_to", places, shape=update.type.shape)
+    return n.emit("scatter_elements", cache, places, update, axis=axis)
+
+
 def positions(n: Node, depth: int | None) -> Value:
     """Input 1 as positions of ``depth`` indices each, where the ranks of the other tensors tell it."""
     indices = n.input(1)
@@ -150,6 +168,7 @@ DATA: Final[Mapping[str, Converter]] = MappingProxyType(
         "ScatterElements": scatter_elements,
         "ScatterND": scatter_nd,
         "SpaceToDepth": space_to_depth,
+        "TensorScatter": tensor_scatter,
         "TopK": topk,
         "Unique": unique,
     }
