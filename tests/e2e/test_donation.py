@@ -68,11 +68,7 @@ FITS: tuple[tuple[str, Build, tuple[str, ...]], ...] = (
     ("reduction", lambda x, y: op.softmax(x, axis=1), ("1>0",)),
     ("epilogue", lambda x, y: op.add(op.matmul(y, rx.const(np.eye(4, dtype="f"))), x), ()),
     ("returned too", lambda x, y: (op.exp(x), x, y), ()),
-    (
-        "read later",
-        lambda x, y: (op.softmax(op.add(x, y), axis=0), op.softmax(op.flip(x, axes=(0,)), axis=1), y),
-        ("0>1",),
-    ),
+    ("read later", lambda x, y: (op.softmax(op.add(x, y), axis=0), op.softmax(op.flip(x, axes=(0,)), axis=1), y), ("0>1",)),
     ("another dtype", lambda x, y: op.astype(op.add(x, y), "float64"), ()),
     ("another size", lambda x, y: op.concat([x, y], axis=0), ()),
 )

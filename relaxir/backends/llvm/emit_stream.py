@@ -57,9 +57,7 @@ def store_past(w: Writer, value: Value, pointer: Value, size: int, aligned: int)
             picks = ", ".join(f"i32 {start + i}" for i in range(lanes))
             text = f"shufflevector {value.typed}, {value.full_type} poison, <{lanes} x i32> <{picks}>"
             part = w.pure(text, value.type, lanes, (value,))
-        at = (
-            w.pure(f"getelementptr i8, {pointer.typed}, i64 {start * size}", "ptr", 1, (pointer,)) if start else pointer
-        )
+        at = w.pure(f"getelementptr i8, {pointer.typed}, i64 {start * size}", "ptr", 1, (pointer,)) if start else pointer
         w.line(f"store {part.typed}, {at.typed}, align {lanes * size}, !nontemporal !5")
     return True
 

@@ -282,7 +282,9 @@ class Vectors(Expressions):
 
         while len(parts) > 1:
             half = (len(parts) + 1) // 2
-            parts = [both(parts[i], parts[i + half]) if i + half < len(parts) else parts[i] for i in range(half)]
+            parts = [
+                both(parts[i], parts[i + half]) if i + half < len(parts) else parts[i] for i in range(half)
+            ]
         return parts[0]
 
     def _singles(self, stores: list[Store], totals: list[Value]) -> list[Value]:

@@ -218,9 +218,7 @@ def as_strided(n: Node) -> Value:
     place = n.operand(n.get("storage_offset", 0), "int64")
     for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
         steps = n.emit("arange", start=0, stop=size, step=1, dtype="int64")
-        steps = n.reshape(
-            n.emit("multiply", steps, n.operand(stride, "int64")), (size, *(1,) * (len(sizes) - 1 - axis))
-        )
+        steps = n.reshape(n.emit("multiply", steps, n.operand(stride, "int64")), (size, *(1,) * (len(sizes) - 1 - axis)))
         place = n.emit("add", place, steps)
     return n.emit("take", n.reshape(x, (product(x.type.shape),)), place, axis=0)
 

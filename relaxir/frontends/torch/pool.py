@@ -129,9 +129,7 @@ def largest(n: Node, x: Value, targets: Sequence[DimLike]) -> Value:
         return n.emit("max_pool", x, kernel=kernel, strides=kernel, padding=(0,) * (2 * len(kernel)))
     for axis, target in enumerate(targets, 2):
         if target != x.type.shape[axis]:
-            x = n.emit(
-                "max", n.emit("take", x, window_places(n, x.type.shape[axis], target), axis=axis), axes=(axis + 1,)
-            )
+            x = n.emit("max", n.emit("take", x, window_places(n, x.type.shape[axis], target), axis=axis), axes=(axis + 1,))
     return x
 
 
