@@ -58,6 +58,7 @@ class BlockBuilder:
         self._functions: dict[str, AnyFunc] = dict(module.functions) if module is not None else {}
         self._signatures: dict[str, FuncType] = {}
         self._scopes: list[Scope] = []
+        self._place: Span | None = None
         self._names = variable_names(())
         self._dims: dict[str, Dim] = {}
         self._taken: set[str] = set()  # names of all symbols of the function, those of finished bodies too
@@ -144,13 +145,13 @@ class BlockBuilder:
         return IRModule(self._functions)
 
     @contextmanager
-    def fragment(self, facts: Facts, names: Iterable[str]) -> Iterator[list[Binding]]:
+    def fragment(self, facts: Facts, names: Iterable[str], span: Span | None) -> Iterator[list[Binding]]:
         """Build loose bindings for a pass: symbols and relations come from ``facts``, ``names`` are taken.
 
-        The list is filled when the ``with`` ends.
+        All calls stand at ``span``, the place of what they replace. The list is filled when the ``with`` ends.
         """
         self._names, self._dims = variable_names(names), {d.name: d for d in facts.dims}
-        self._facts = facts
+        self._facts, self._place = facts, span
         scope = Scope()
         self._scopes.append(scope)
         collected: list[Binding] = []
@@ -433,14 +434,15 @@ class BlockBuilder:
 
     def _infer(self, call: PendingCall) -> tuple[OpCall, tuple[Dim, ...]]:
         args = tuple(self._operand(a, call) for a in call.args)
-        ctx = self._ctx(call.op.name, call.span)
+        span = self._place or call.span
+        ctx = self._ctx(call.op.name, span)
         attrs_new = tuple(d for d in attr_symbols(call.attrs) if d.name not in self._dims)
         if attrs_new:
             names = ", ".join(f"`{d.name}`" for d in attrs_new)
             ctx.fail(f"symbol {names} is not defined in this function", help="declare it by a parameter or match_cast")
         type_ = call.op.infer(tuple(a.type for a in args), call.attrs, ctx)
         self._adopt(ctx)
-        return OpCall(call.op, args, call.attrs, type_, call.span), tuple(ctx.defined)
+        return OpCall(call.op, args, call.attrs, type_, span), tuple(ctx.defined)
 
     def _operand(self, value: object, call: PendingCall) -> Expr:
         """Numbers take the dtype of the first tensor operand; of the first that is no mask where they are no bools."""

@@ -175,8 +175,8 @@ def slice_(n: Node) -> Result:
     count = known.size if known is not None else slice_count(n)
     if count is None or (known is None and n.given(3)):
         return sliced(n, x, tuple(range(rank)), *(slice_operand(n, i) for i in (1, 2, 4)))
-    starts, ends = n.dims(1, FARTHEST, "b", count), n.dims(2, FARTHEST, "e", count)
-    steps = n.dims(4, FARTHEST, "t", count) if n.given(4) else (1,) * len(starts)
+    starts, ends = n.places(1, "b", count), n.places(2, "e", count)
+    steps = n.places(4, "t", count) if n.given(4) else (1,) * len(starts)
     axes = None if known is None else tuple(map(int, known.reshape(-1)))
     return sliced(n, x, axes_or_all(n, axes, len(starts)), starts, ends, steps)
 
@@ -188,7 +188,7 @@ def slice_operand(n: Node, index: int) -> tuple[DimLike, ...]:
         return (1,) * len(shape)
     ends = n.emit("dims_to_tensor", dims=shape)
     defaults = ends if index == 2 else n.literal(np.full(len(shape), int(index == 4)), "int64")
-    return n.read(spread(n, defaults, n.input(index), n.optional(3)), FARTHEST, "b")
+    return n.read_places(spread(n, defaults, n.input(index), n.optional(3)), "b")
 
 
 def slice_count(n: Node) -> int | None:
@@ -285,7 +285,7 @@ def constant_of_shape(n: Node) -> Result:
 
 def trilu(n: Node) -> Result:
     """A triangle of the last two axes."""
-    k: DimLike = n.dims(1, FARTHEST, "k", count=1)[0] if n.given(1) else 0
+    k: DimLike = n.places(1, "k", count=1)[0] if n.given(1) else 0
     return n.emit("triu" if n.attr("upper", 1) else "tril", n.input(0), k=k)
 
 

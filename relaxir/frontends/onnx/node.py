@@ -25,6 +25,8 @@ T = TypeVar("T")
 Result = Item | tuple[Item | None, ...]
 FARTHEST: Final = -(2**63)
 """Least value of an index given at run time."""
+REACH: Final = 2**48
+"""Bound of places on axes that are given at run time: no axis is longer."""
 
 
 class Host(Protocol):
@@ -211,11 +213,25 @@ class Node(Emitter):
             if count is not None and len(found) != count:
                 self.fail(f"input {index} must have {count} elements, got {len(found)}")
             return found
+        return self.read(self.wide(index, count), low, names)
+
+    def places(self, index: int, names: str, count: int | None) -> tuple[DimLike, ...]:
+        """Like `dims` for places on an axis: what is beyond every axis (as 2**63 - 1, for all of it) is `REACH`."""
+        if self.input(index).known is not None:
+            return self.dims(index, FARTHEST, names, count)
+        return self.read_places(self.wide(index, count), names)
+
+    def read_places(self, value: Value, names: str) -> tuple[DimLike, ...]:
+        """Elements of an int64 tensor as places, see `places`; sums and products of them stay in 64 bits."""
+        near = self.emit("minimum", self.emit("maximum", value, -REACH), REACH)
+        return self.read(near, -REACH, names, REACH)
+
+    def wide(self, index: int, count: int | None) -> Value:
+        """An input of sizes as int64, see `counted`."""
         value = self.counted(index, count)
         if not info(value.type.dtype).is_integer:
             self.unsupported(f"input {index} holds sizes computed in {value.type.dtype}")
-        wide = value if value.type.dtype == "int64" else self.emit("astype", value, dtype="int64")
-        return self.read(wide, low, names)
+        return value if value.type.dtype == "int64" else self.emit("astype", value, dtype="int64")
 
     def counted(self, index: int, count: int | None) -> Value:
         """An input of at most one axis whose extent is known, or is made ``count`` by a check at run time."""
