@@ -281,8 +281,9 @@ class Importer:
             self.scopes.pop()
 
     def run_branches(self, cond: Value, then: GraphProto, other: GraphProto, node: Node) -> tuple[Item, ...]:
-        """An If on a run-time condition; a sequence must have as many tensors in both branches."""
+        """An If on a run-time condition; both branches must give as many tensors, of the same ranks and types."""
         counts: list[tuple[int, ...]] = []
+        kinds: list[list[tuple[str, int]]] = []
 
         def branch(graph: GraphProto) -> Expr:
             with self.inside():
@@ -294,6 +295,9 @@ class Importer:
                 )
                 if counts[0] != counts[-1]:
                     node.unsupported("branches that give sequences of different lengths")
+                kinds.append([(v.type.dtype, v.type.rank) for p in parts for v in p])
+                if kinds[0] != kinds[-1]:
+                    node.unsupported("branches that give tensors of different ranks or types")
                 return TupleExpr(tuple(v.materialize(self.bb) for p in parts for v in p))
 
         test = cond if cond.type.rank == 0 else node.emit("reshape", cond, shape=())
