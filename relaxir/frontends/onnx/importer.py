@@ -63,7 +63,7 @@ class Importer:
         graph = self.source.model.graph
         if self.opset not in SUPPORTED_OPSETS:
             raise UnsupportedError(f"opset {self.opset} of `{self.source.name}`", code="import-unsupported")
-        self.problems.extend(unknown_nodes(graph, self.opset))
+        self.problems.extend(unknown_nodes(graph, self.source.opsets))
         stored = {t.name: t for t in graph.initializer}
         given = [i for i in graph.input if i.name not in stored]
         inputs = [self.input_type(i) for i in given]
@@ -134,7 +134,7 @@ class Importer:
         noted = len(self.problems)
         try:
             if converter is None:
-                self.expanded(proto, inputs)
+                self.expanded(proto, inputs, opset)
                 return
             node = Node(proto, inputs, self, opset, self.source.name)
             result = narrow_aware(node, converter)
@@ -152,9 +152,9 @@ class Importer:
             elif name and len(self.problems) == noted:
                 self.not_computed[name] = f"{describe(proto)}: output {index} `{name}` is not supported"
 
-    def expanded(self, proto: NodeProto, inputs: Sequence[Item | None]) -> None:
+    def expanded(self, proto: NodeProto, inputs: Sequence[Item | None], opset: int) -> None:
         """Import a node through its definition by simpler operators, if the standard has one."""
-        found = expand(proto, [v.type if isinstance(v, Value) else None for v in inputs], self.opset)
+        found = expand(proto, [v.type if isinstance(v, Value) else None for v in inputs], opset, self.opset)
         if found is None:
             self.report_unknown(proto)
             return
@@ -433,15 +433,15 @@ def unknown(node: NodeProto) -> UnsupportedError:
     return UnsupportedError(f"{describe(node)}: the operator is not supported", code="import-unsupported")
 
 
-def unknown_nodes(graph: GraphProto, opset: int) -> list[RelaxirError]:
+def unknown_nodes(graph: GraphProto, opsets: Mapping[str, int]) -> list[RelaxirError]:
     """An error for each node, in subgraphs too, that has neither a converter nor a definition by simpler operators."""
     found: list[RelaxirError] = []
     for node in graph.node:
         domain = "" if node.domain == "ai.onnx" else node.domain
-        if (domain, node.op_type) not in CONVERTERS and not has_function(node, opset):
+        if (domain, node.op_type) not in CONVERTERS and not has_function(node, opsets.get(domain, 1)):
             found.append(unknown(node))
         for sub in subgraphs(node):
-            found.extend(unknown_nodes(sub, opset))
+            found.extend(unknown_nodes(sub, opsets))
     return found
 
 
