@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -147,6 +147,23 @@ def check_apart(signature: Signature, inputs: Sequence[Array], outputs: Sequence
         place = bisect_left(spans, end, key=lambda s: s[0])  # outputs from here on start behind it
         if place and spans[place - 1][1] > start:
             raise _shared(signature, spans[place - 1][2], other)
+
+
+def reused(signature: Signature, arrays: Sequence[Array], donated: Collection[int]) -> dict[int, Array]:
+    """The donated inputs that hold results, by the result's place: those that can be written and lie apart from others."""
+    found: dict[int, Array] = {}
+    taken: set[int] = set()
+    for i, j in signature.reuse:
+        if i in donated and i not in taken and j not in found and _private(i, arrays):
+            found[j] = arrays[i]
+            taken.add(i)
+    return found
+
+
+def _private(place: int, arrays: Sequence[Array]) -> bool:
+    """Whether an input may be written without changing another."""
+    a = arrays[place]
+    return bool(a.flags.writeable) and not any(np.may_share_memory(a, b) for n, b in enumerate(arrays) if n != place)
 
 
 def _spans(specs: Sequence[TensorSpec], arrays: Sequence[Array], role: str) -> list[tuple[int, int, str]]:

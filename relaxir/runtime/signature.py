@@ -25,7 +25,8 @@ class TensorSpec:
 class Signature:
     """A compiled function's interface, tuples flattened.
 
-    ``single`` says that the function gives one tensor, not a tuple of them.
+    ``single`` says that the function gives one tensor, not a tuple of them; ``reuse`` lists the inputs whose memory may
+    hold an output if the caller donates it, as pairs of places.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Signature:
     outputs: tuple[TensorSpec, ...]
     single: bool
     where: tuple[str, ...] = ()
+    reuse: tuple[tuple[int, int], ...] = ()
 
     @property
     def type(self) -> FuncType:
@@ -89,6 +91,7 @@ def to_json(signatures: Sequence[Signature], extra: Mapping[str, Any]) -> str:
                 "inputs": [[i.name, describe(i.type), i.element] for i in s.inputs],
                 "outputs": [[o.name, describe(o.type), o.element] for o in s.outputs],
                 "where": list(s.where),
+                "reuse": [list(pair) for pair in s.reuse],
             }
         )
     return json.dumps({"functions": functions, **extra}, sort_keys=True)
@@ -107,5 +110,6 @@ def from_json(text: str) -> tuple[tuple[Signature, ...], Mapping[str, Any]]:
         inputs, outputs = (
             tuple(TensorSpec(n, parse_type(t, scope), e) for n, t, e in f[k]) for k in ("inputs", "outputs")
         )
-        signatures.append(Signature(f["name"], inputs, outputs, f["single"], tuple(f["where"])))
+        reuse = tuple((int(i), int(j)) for i, j in f.get("reuse", ()))
+        signatures.append(Signature(f["name"], inputs, outputs, f["single"], tuple(f["where"]), reuse))
     return tuple(signatures), data

@@ -18,12 +18,27 @@ LOWEST: Final = float("-inf")
 
 def gather(n: Node) -> Result:
     """Elements along one axis."""
-    return n.emit("take", n.input(0), n.input(1), axis=n.attr("axis", 0))
+    axis = n.axis(n.attr("axis", 0), n.rank())
+    within_extent(n, axis)
+    return n.emit("take", n.input(0), n.input(1), axis=axis)
 
 
 def gather_elements(n: Node) -> Result:
     """One element per index."""
-    return n.emit("gather_elements", n.input(0), n.input(1), axis=n.attr("axis", 0))
+    axis = n.axis(n.attr("axis", 0), n.rank())
+    within_extent(n, axis)
+    return n.emit("gather_elements", n.input(0), n.input(1), axis=axis)
+
+
+def within_extent(n: Node, axis: int) -> None:
+    """Refuse constant indices (input 1) that no element of a constant extent has; others are checked at run time."""
+    shape, indices = n.type().shape, n.number(1)
+    extent = shape[axis] if shape else None
+    if not isinstance(extent, int) or indices is None:
+        return
+    wrong = indices[(indices < -extent) | (indices >= extent)]
+    if wrong.size:
+        n.fail(f"index {wrong[0]} is out of range for axis {axis} of extent {extent}")
 
 
 def gather_nd(n: Node) -> Result:

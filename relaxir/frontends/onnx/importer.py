@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,16 +13,18 @@ from onnx import GraphProto, NodeProto, ValueInfoProto
 
 from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.expand import expand, has_function
-from relaxir.frontends.onnx.load import Source, describe, subgraphs
+from relaxir.frontends.onnx.graphs import describe, subgraphs
+from relaxir.frontends.onnx.load import Source
 from relaxir.frontends.onnx.narrow import BY_NAME, NARROW
 from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.table import CONVERTERS
-from relaxir.frontends.onnx.tensors import ELEMENT_TYPES, TensorReader, element_type
+from relaxir.frontends.onnx.tensors import ELEMENT_TYPES, MOST_AXES, MOST_ELEMENTS, TensorReader, element_type
 from relaxir.frontends.onnx.values import Item, Items, Value, copied
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Expr, Function, TupleExpr, Var
 from relaxir.ir.module import IRModule
 from relaxir.ir.types import TensorType
+from relaxir.ir.types import describe as type_text
 from relaxir.support.errors import InferError, LoadError, RelaxirError, UnsupportedError, reason
 from relaxir.sym import Dim, DimLike, SymError, dim, fresh, to_text
 
@@ -29,7 +32,8 @@ MAX_SHOWN = 1000
 """Problems listed in one report; the rest is counted."""
 SUPPORTED_OPSETS = range(1, 30)
 
-
+TENSORS = "the node reads "
+"""How the note starts that lists a node's tensors."""
 LONG = 24
 """Characters beyond which a formula of a dimension gets a symbol."""
 
@@ -98,8 +102,6 @@ class Importer:
         scope = self.scopes[-1]
         for tensor in graph.initializer:
             scope[tensor.name] = self.reader.value(tensor)
-        if graph.sparse_initializer:
-            raise UnsupportedError(f"`{self.source.name}` has sparse initializers", code="import-unsupported")
         for proto in graph.node:
             self.node(proto)
         if self.problems:
@@ -139,10 +141,10 @@ class Importer:
             node = Node(proto, inputs, self, opset, self.source.name)
             result = narrow_aware(node, converter)
         except (InferError, UnsupportedError, LoadError) as error:
-            self.problems.append(named(error, proto))
+            self.problems.append(named(error, proto, inputs))
             return
         except (SymError, OverflowError) as error:
-            self.problems.append(LoadError(f"{describe(proto)}: {reason(error)}"))
+            self.problems.append(named(LoadError(reason(error)), proto, inputs))
             return
         values = result if isinstance(result, tuple) else (result,)
         for index, name in enumerate(proto.output):
@@ -203,6 +205,8 @@ class Importer:
         dtype = narrow.stored if narrow else element_type(tensor.elem_type, f"input `{info.name}`")
         if not tensor.HasField("shape"):
             raise UnsupportedError(f"input `{info.name}` has no rank", code="import-unsupported")
+        if len(tensor.shape.dim) > MOST_AXES:
+            raise LoadError(f"input `{info.name}` has rank {len(tensor.shape.dim)}, more than {MOST_AXES}")
         shape: list[DimLike] = []
         for axis, d in enumerate(tensor.shape.dim):
             if d.dim_value < -1:  # -1 is what some exporters write for a dynamic dimension
@@ -211,6 +215,8 @@ class Importer:
                 shape.append(self.overridden(f"{info.name}:{axis}", int(d.dim_value)))
             else:
                 shape.append(self.symbol(d.dim_param, info.name, axis))
+        if math.prod(d for d in shape if isinstance(d, int) and d) > MOST_ELEMENTS:
+            raise LoadError(f"input `{info.name}` has an absurd shape: ({', '.join(map(to_text, shape))})")
         return TensorType(tuple(shape), dtype)
 
     def overridden(self, key: str, default: DimLike) -> DimLike:
@@ -352,11 +358,20 @@ class Importer:
             raise found
 
 
-def named(error: RelaxirError, proto: NodeProto) -> RelaxirError:
-    """The error with the node's name in its message."""
+def named(error: RelaxirError, proto: NodeProto, inputs: Sequence[Item | None]) -> RelaxirError:
+    """The error with the node's name in its message, and a note of the tensors that the node reads and writes."""
     if describe(proto) not in error.message:
         error.message = f"{describe(proto)}: {error.message}"
+    if not any(note.startswith(TENSORS) for note in error.notes):  # of the innermost node
+        given = (f"`{i}` {_kind(v)}" for i, v in zip(proto.input, inputs, strict=True) if v)
+        made = (f"`{o}`" for o in proto.output if o)
+        both = f"{', '.join(given) or 'nothing'} and gives {', '.join(made) or 'nothing'}"
+        error.notes = (*error.notes, TENSORS + both)
     return error
+
+
+def _kind(item: Item) -> str:
+    return type_text(item.type) if isinstance(item, Value) else "a sequence or optional"
 
 
 def narrow_aware(n: Node, converter: Converter) -> Result:

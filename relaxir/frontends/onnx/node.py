@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 from onnx import AttributeProto, GraphProto, NodeProto
 
 from relaxir.frontends.emitter import Emitter
-from relaxir.frontends.onnx.load import describe
+from relaxir.frontends.onnx.graphs import describe
 from relaxir.frontends.onnx.tensors import TensorReader
 from relaxir.frontends.onnx.values import Absent, Item, Items, Pieces, Value
 from relaxir.ir.builder import BlockBuilder
@@ -236,7 +236,8 @@ class Node(Emitter):
 
     def cast_shape(self, value: Value, shape: Sequence[DimLike]) -> Value:
         """The value at another shape of its rank; what is not known is checked at run time."""
-        return Value.of(self.bb.match_cast(value.materialize(self.bb), TensorType(tuple(shape), value.type.dtype)))
+        kind = TensorType(tuple(shape), value.type.dtype)
+        return Value.of(self.bb.match_cast(value.materialize(self.bb), kind, span=self.span))
 
     def require_at_least(self, low: int, d: DimLike, what: str) -> None:
         """``low <= d`` must hold; what is not known is checked at run time."""

@@ -36,6 +36,8 @@ ELEMENT_TYPES: Final[Mapping[int, str]] = MappingProxyType(
         TensorProto.BOOL: "bool",
     }
 )
+MOST_AXES: Final = 32
+"""Axes of a tensor beyond which a file is taken for damaged."""
 MOST_ELEMENTS: Final = 2**48
 """Elements of a stored tensor beyond which its shape is taken for damaged."""
 TYPED_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
@@ -66,10 +68,14 @@ class TensorReader:
 
     Attributes:
         folder: the model's folder; None for a model given as bytes, whose external data is refused.
+        parts: what was read of files, by path, offset and length: tensors that share it share memory.
+        taken: bytes of each file that were read.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
+        self.parts: dict[tuple[Path, int, int], bytes] = {}
+        self.taken: dict[Path, int] = {}
 
     def value(self, tensor: TensorProto) -> Value:
         """A tensor as a constant (bfloat16 as uint16 bits, narrow formats as `relaxir.frontends.onnx.narrow` says).
@@ -81,6 +87,8 @@ class TensorReader:
         narrow = NARROW.get(tensor.data_type)
         dtype = narrow.stored if narrow else element_type(tensor.data_type, what)
         shape = tuple(tensor.dims)
+        if len(shape) > MOST_AXES:
+            raise LoadError(f"{what} has rank {len(shape)}, more than {MOST_AXES}")
         if any(d < 0 for d in shape):
             raise LoadError(f"{what} has a negative dimension: {list(shape)}")
         if math.prod(max(d, 1) for d in shape) > MOST_ELEMENTS:
@@ -121,7 +129,8 @@ class TensorReader:
         """Bytes of a file beside the model.
 
         Raises:
-            LoadError: a path outside the folder (also through a link), a missing file, a range outside the file.
+            LoadError: a path outside the folder (also through a link), a missing file, a range outside the file or
+                overlapping with others.
         """
         what = f"tensor `{tensor.name}`"
         entries = {e.key: e.value for e in tensor.external_data}
@@ -142,9 +151,15 @@ class TensorReader:
             )
         if offset < 0 or offset + length > size:
             raise LoadError(f"{what}: bytes {offset}..{offset + length} lie outside `{location}` of {size} bytes")
-        with path.open("rb") as file:
-            file.seek(offset)
-            return file.read(length)
+        place = path, offset, length
+        if place not in self.parts:
+            self.taken[path] = self.taken.get(path, 0) + length
+            if self.taken[path] > size:  # else a small file could fill the memory
+                raise LoadError(f"{what}: tensors overlap in `{location}`: they claim more than its {size} bytes")
+            with path.open("rb") as file:
+                file.seek(offset)
+                self.parts[place] = file.read(length)
+        return self.parts[place]
 
     def confined(self, location: str, what: str) -> Path:
         """The file of a location inside the model's folder; what leads out of it is refused, links too."""

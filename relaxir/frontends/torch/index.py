@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+import torch
+from torch.fx import Node as FxNode
+
 from relaxir.frontends.torch.elementwise import column
 from relaxir.frontends.torch.node import Arg, Converter, Node
 from relaxir.frontends.torch.shape import replaced
@@ -189,6 +192,37 @@ def take_along(n: Node) -> Value:
     return n.emit("gather_elements", x, n.broadcast(places, spread), axis=axis)
 
 
+def masked_scatter(n: Node) -> Value:
+    """Elements of a source, in order, where the mask holds."""
+    x, mask = n.value(), n.truth(n.value("mask"))
+    shape = expand_target(x.type.shape, mask.type.shape, n.facts)
+    count = product(shape)
+    x, mask = n.broadcast(x, shape), n.broadcast(mask, shape)
+    flat = n.cast(n.reshape(mask, (count,)), "int64")
+    place = n.emit("maximum", n.emit("subtract", n.emit("cumsum", flat, axis=0), 1), 0)
+    source = n.value("source")
+    # one element more, so that an empty source serves an empty mask
+    line = n.emit("concat", n.reshape(source, (product(source.type.shape),)), n.full((1,), 0, x.type.dtype), axis=0)
+    total = n.emit("sum", flat, axes=None)
+    n.read(n.cast(n.emit("less_equal", total, n.operand(product(source.type.shape), "int64")), "int64"), 1, "enough", 1)
+    return n.emit("where", mask, n.reshape(n.emit("take", line, place, axis=0), shape), x)
+
+
+def as_strided(n: Node) -> Value:
+    """Elements of a compact tensor at the places that strides and an offset give."""
+    x, sizes, strides = n.value(), n.dims("size"), n.dims("stride")
+    source = n.fx.args[0]
+    meta = source.meta.get("val") if isinstance(source, FxNode) else None
+    if not isinstance(meta, torch.Tensor) or not meta.is_contiguous() or meta.storage_offset() != 0:
+        n.unsupported("strides over a tensor that is a view of another")
+    place = n.operand(n.get("storage_offset", 0), "int64")
+    for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
+        steps = n.emit("arange", start=0, stop=size, step=1, dtype="int64")
+        steps = n.reshape(n.emit("multiply", steps, n.operand(stride, "int64")), (size, *(1,) * (len(sizes) - 1 - axis)))
+        place = n.emit("add", place, steps)
+    return n.emit("take", n.reshape(x, (product(x.type.shape),)), place, axis=0)
+
+
 def one_hot(n: Node) -> Value:
     """1 at the index, 0 elsewhere."""
     depth: Arg = n.get("num_classes", -1)
@@ -234,6 +268,7 @@ def embedding_bag(n: Node) -> Value | tuple[Value | None, ...]:
 INDEX: Final[Mapping[str, Converter]] = MappingProxyType(
     {
         **dict.fromkeys(("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"), embedding_bag),
+        "as_strided": as_strided,
         "embedding": embedding,
         "gather": gather,
         "index": index,
@@ -244,6 +279,7 @@ INDEX: Final[Mapping[str, Converter]] = MappingProxyType(
         "index_select": index_select,
         "_unsafe_index": index,
         "_unsafe_index_put": index_put,
+        "masked_scatter": masked_scatter,
         "masked_select": masked_select,
         "nonzero": nonzero,
         "one_hot": one_hot,
