@@ -110,6 +110,9 @@ def retyped(model: ModelProto, schema: Any, code: int) -> ModelProto:
             v.type.tensor_type.elem_type = code
     for v in copy.graph.output:
         v.type.tensor_type.elem_type = 0
+    for a in node.attribute:
+        if a.name == "to":  # BitCast needs types of one size
+            a.i = code
     return copy
 
 
