@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 from relaxir.sym import Dim, DimLike, free_dims, substitute
 from relaxir.tir.buffer import Buffer
-from relaxir.tir.expr import Bcast, Binary, Call, Cast, Expr, Load, Select, Size, Var, as_expr, binary
+from relaxir.tir.expr import Bcast, Binary, Bits, Call, Cast, Expr, Load, Select, Size, Var, as_expr, binary
 from relaxir.tir.host import (
     Alias,
     AllocFrame,
@@ -94,9 +94,9 @@ def map_expr(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:
     elif isinstance(expr, Call):
         arg = map_expr(expr.arg, fn)
         expr = expr if arg is expr.arg else Call(expr.fn, arg)
-    elif isinstance(expr, Cast):
+    elif isinstance(expr, Cast | Bits):
         value = map_expr(expr.value, fn)
-        expr = expr if value is expr.value else Cast(value, expr.dtype)
+        expr = expr if value is expr.value else replace(expr, value=value)
     elif isinstance(expr, Select):
         c, t, o = (map_expr(e, fn) for e in (expr.cond, expr.then, expr.other))
         expr = expr if (c, t, o) == (expr.cond, expr.then, expr.other) else Select(c, t, o)

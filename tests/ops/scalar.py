@@ -21,6 +21,7 @@ from relaxir.tir import (
     Bcast,
     Binary,
     BinOp,
+    Bits,
     Block,
     Buffer,
     Call,
@@ -77,6 +78,14 @@ def convert(value: Any, dtype: str) -> Any:
     return bfloat16_to_float32(float32_to_bfloat16(np.asarray(out)))[()] if dtype == "bfloat16" else out
 
 
+def bits(value: Any, source: str, target: str) -> Any:
+    held = float32_to_bfloat16(np.asarray(value)) if source == "bfloat16" else np.asarray(value, info(source).numpy)
+    if target == "bool":
+        return np.bool_(held != 0)
+    seen = held.view(info(target).numpy)
+    return bfloat16_to_float32(seen)[()] if target == "bfloat16" else seen[()]
+
+
 def trunc_div(a: Any, b: Any) -> Any:
     q = abs(int(a)) // abs(int(b))
     return np.asarray(q if (int(a) < 0) == (int(b) < 0) else -q).astype(a.dtype)[()]
@@ -111,7 +120,7 @@ class _Source:
     def __init__(self, env: Mapping[str, int]) -> None:
         self.env = env
         self.names: dict[object, str] = {}
-        self.globals: dict[str, Any] = {"np": np, "convert": convert, "Failure": Failure, "_at": _at}
+        self.globals: dict[str, Any] = {"np": np, "bits": bits, "convert": convert, "Failure": Failure, "_at": _at}
         self.lines: list[str] = []
 
     def share(self, value: object, stem: str) -> str:
@@ -152,6 +161,8 @@ class _Source:
             return f"{self.share(BINARY[e.op], 'f')}({a}, {b})"
         if isinstance(e, Call):
             return f"{self.share(CALLS[e.fn], 'f')}({self.expr(e.arg)})"
+        if isinstance(e, Bits):
+            return f"bits({self.expr(e.value)}, {e.value.dtype!r}, {e.dtype!r})"
         if isinstance(e, Cast):
             inner = self.expr(e.value)
             return (

@@ -18,6 +18,7 @@ from relaxir.tir.expr import (
     Bcast,
     Binary,
     BinOp,
+    Bits,
     Call,
     Cast,
     Const,
@@ -210,7 +211,7 @@ def _value_bytes(expr: Expr) -> int:
         return register_bytes(expr.dtype)
     if isinstance(expr, Const | Var | Size | Bcast):
         return 1
-    if isinstance(expr, Cast):
+    if isinstance(expr, Cast | Bits):
         inner = 1 if isinstance(expr.value, Var | Size | Bcast) else _value_bytes(expr.value)
         return max(register_bytes(expr.dtype), inner)
     if isinstance(expr, Binary):
@@ -239,7 +240,7 @@ def expr_cost(expr: Expr) -> int:
             total += 1 if e.fn in _CHEAP else _HEAVY.get(e.fn, _LIBRARY_COST) if e.dtype != "float64" else _LIBRARY_COST
         elif isinstance(e, Binary):
             total += {BinOp.DIV: 6, BinOp.POW: 80, BinOp.FLOORDIV: 10, BinOp.MOD: 10, BinOp.ATAN2: 300}.get(e.op, 1)
-        elif isinstance(e, Load | Select | Cast):
+        elif isinstance(e, Load | Select | Cast | Bits):
             total += 1
     return total
 

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from relaxir.backends.llvm.emit_ops import REGISTER, choose, compare, convert, is_float, is_signed, like, like_float, op
+from relaxir.backends.llvm.emit_ops import (
+    MEMORY,
+    REGISTER,
+    choose,
+    compare,
+    convert,
+    is_float,
+    is_signed,
+    like,
+    like_float,
+    op,
+)
 from relaxir.backends.llvm.emit_writer import Value, Writer, float_value, int_value
 from relaxir.backends.llvm.target import Target
 from relaxir.support.dtypes import info
@@ -61,6 +72,14 @@ def narrowed(w: Writer, a: Value, target: str) -> Value:
     a = choose(w, compare(w, "icmp sgt", a, like(w, a, low)), a, like(w, a, low))
     a = choose(w, compare(w, "icmp slt", a, like(w, a, high)), a, like(w, a, high))
     return convert(w, "trunc", a, REGISTER[target])
+
+
+def reinterpret(w: Writer, a: Value, source: str, target: str) -> Value:
+    """Read the stored form of a value as that of another data type (register forms)."""
+    stored = to_memory(w, a, source)
+    if MEMORY[source] != MEMORY[target]:
+        stored = convert(w, "bitcast", stored, MEMORY[target])
+    return from_memory(w, stored, target)
 
 
 def to_memory(w: Writer, a: Value, dtype: str) -> Value:
