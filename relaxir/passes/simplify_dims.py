@@ -16,6 +16,7 @@ from typing import ClassVar
 from relaxir.ir.expr import BindingBlock, Body, Check, Function
 from relaxir.ir.module import IRModule
 from relaxir.ir.rewrite import DimSubstituter, function_dims, map_functions
+from relaxir.ops.indexing import is_data
 from relaxir.passes.base import Pass, PassContext
 from relaxir.sym import DimLike, Facts
 
@@ -37,7 +38,7 @@ def simplify(func: Function) -> Function:
 
     def shorten(d: DimLike) -> DimLike:
         if d not in known:
-            known[d] = d if isinstance(d, int) else facts.simplify(d)
+            known[d] = d if isinstance(d, int) or is_data(d, facts) else facts.simplify(d)
         return known[d]
 
     rewriter = DimSubstituter(shorten)

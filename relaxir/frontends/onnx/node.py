@@ -24,7 +24,9 @@ from relaxir.sym import DimLike
 T = TypeVar("T")
 Result = Value | tuple[Value | None, ...]
 FARTHEST: Final = -(2**63)
-"""Least value of an index given at run time."""
+"""Least value of an index given at run time that is clamped."""
+MOST: Final = 2**47
+"""Greatest size or distance given at run time: no memory has more elements, and sums of several fit 64 bits."""
 
 
 class Host(Protocol):
@@ -170,7 +172,9 @@ class Node(Emitter):
             self.unsupported(f"{what} (input {index}) is known only at run time")
         return found
 
-    def dims(self, index: int, low: int = -(2**31), names: str = "d", count: int | None = None) -> tuple[DimLike, ...]:
+    def dims(
+        self, index: int, low: int = -(2**31), names: str = "d", count: int | None = None, high: int | None = MOST
+    ) -> tuple[DimLike, ...]:
         """A vector (or scalar) input as dimensions: shape arithmetic as it is, run-time data as fresh symbols.
 
         Args:
@@ -178,6 +182,7 @@ class Node(Emitter):
             low: least value an element may have; smaller ones are an error at run time.
             names: hint for the names of fresh symbols.
             count: number of elements it must have, where the operator fixes it; None: as many as its type says.
+            high: greatest value an element may have; None: any, for what is clamped.
         """
         value = self.input(index)
         if value.known is not None:
@@ -189,7 +194,7 @@ class Node(Emitter):
         if not info(value.type.dtype).is_integer:
             self.unsupported(f"input {index} holds sizes computed in {value.type.dtype}")
         wide = value if value.type.dtype == "int64" else self.emit("astype", value, dtype="int64")
-        return self.read(wide, low, names)
+        return self.read(wide, low, names, high)
 
     def counted(self, index: int, count: int | None) -> Value:
         """An input of at most one axis whose extent is known, or is made ``count`` by a check at run time."""
