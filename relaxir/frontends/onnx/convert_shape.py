@@ -176,7 +176,7 @@ def slice_(n: Node) -> Result:
     if count is None or (known is None and n.given(3)):
         return sliced(n, x, tuple(range(rank)), *(slice_operand(n, i) for i in (1, 2, 4)))
     starts, ends = (n.dims(i, FARTHEST, name, count, high=None) for i, name in ((1, "b"), (2, "e")))
-    steps = n.dims(4, FARTHEST, "t", count, high=None) if n.given(4) else (1,) * len(starts)
+    steps = n.dims(4, -MOST, "t", count, high=None) if n.given(4) else (1,) * len(starts)
     axes = None if known is None else tuple(map(int, known.reshape(-1)))
     return sliced(n, x, axes_or_all(n, axes, len(starts)), starts, ends, steps)
 
