@@ -101,7 +101,8 @@ class Pad(Op["Pad.Attrs"]):
 
     ``mode``: ``constant`` fills with the scalar operand ``value`` (0 if absent); ``edge`` repeats the border;
     ``reflect`` mirrors without repeating the border (bouncing as often as needed); ``wrap`` goes round. All but
-    ``constant`` copy from what is left after cropping, which must be at least one element of a padded axis. Every dtype. TVM: relax.nn.pad, ONNX: Pad.
+    ``constant`` copy from what is left after cropping, at least one element of a padded axis. Every dtype. TVM:
+    relax.nn.pad, ONNX: Pad.
     """
 
     @dataclass(frozen=True, slots=True)
