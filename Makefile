@@ -36,8 +36,8 @@ format: $(STAMP)  ## format the code and apply safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMP)  ## measure matrix products against the machine's peak and NumPy's BLAS
-	$(BIN)/python -m benchmarks.gemm
+bench: $(STAMP)  ## measure against onnxruntime, NumPy, torch; QUICK=1: three minutes; ONLY="gemm* mlp"
+	$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(if $(THREADS),--threads $(THREADS)) --json bench.json $(foreach w,$(ONLY),"$(w)")
 
 docs: $(STAMP)  ## write the generated pages (one needs the extra torch) and run every example of the documentation
 	$(BIN)/python docs/gen_ops.py

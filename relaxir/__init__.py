@@ -1,7 +1,7 @@
 """relaxir: a compiler for machine-learning programs with dynamic shapes."""
 
 from relaxir import passes
-from relaxir.api import compile, evaluate, from_onnx, from_torch, load, memory, parse  # the public names
+from relaxir.api import compile, cost, evaluate, from_onnx, from_torch, load, memory, parse  # the public names
 from relaxir.ir import (
     AnyType,
     BlockBuilder,
@@ -14,6 +14,7 @@ from relaxir.ir import (
     Var,
     const,
 )
+from relaxir.measure import profile
 from relaxir.ops import op
 from relaxir.passes import Pipeline
 from relaxir.support.errors import RelaxirError
@@ -37,6 +38,7 @@ __all__ = (
     "ceildiv",
     "compile",
     "const",
+    "cost",
     "dim",
     "evaluate",
     "from_onnx",
@@ -48,4 +50,5 @@ __all__ = (
     "op",
     "parse",
     "passes",
+    "profile",
 )

@@ -22,10 +22,13 @@ from relaxir.passes import (
     LiftTransformParams,
     LowerHost,
     MatchAttention,
+    MatchLookup,
     MatchPatterns,
     Pipeline,
     PlanMemory,
+    ReuseInputs,
     Schedule,
+    SettleBroadcasts,
     SimplifyDims,
 )
 
@@ -38,10 +41,12 @@ GRAPH: Final = (
     Canonicalize(),
     CommonSubexpressions(),
     InsertChecks(),  # what inference left open becomes a run-time check
-    SimplifyDims(),  # what is checked at entry shortens the shapes
+    SettleBroadcasts(),  # sizes of broadcasts that all checks together decide
+    SimplifyDims(),  # what is declared and checked shortens the shapes
     HoistReshape(),  # views meet views, transpositions meet transpositions
     Canonicalize(),
     MatchAttention(),  # products around a softmax become one operator
+    MatchLookup(),  # products with one-hot rows become lookups
     MatchPatterns(),  # activations and normalisations written in parts too
     DeadCode(),
 )
@@ -60,6 +65,7 @@ LOWER: Final = (
 KERNELS: Final = (
     ChooseConfig(),  # tiles and packed panels
     LiftTransformParams(),  # weights are packed once, now
+    ReuseInputs(),  # which outputs may lie in a donated input
     Schedule(),  # blocks become loops
 )
 """Tensor programs to loops."""

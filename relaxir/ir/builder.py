@@ -34,8 +34,8 @@ from relaxir.ir.loops import COUNTER, loop_problems, loop_type, widen
 from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.ir.op import InferCtx, is_symbolic
 from relaxir.ir.pending import PendingCall, settled
-from relaxir.ir.relations import Subtype, apply_signature, join, subtype
-from relaxir.ir.scope import Scope, attr_symbols, check_name, check_params, outer
+from relaxir.ir.relations import Subtype, apply_signature, join, learn_cast, subtype
+from relaxir.ir.scope import Scope, attr_symbols, check_name, check_params, outer, variable_names
 from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type, describe, free_dims_of_type, map_type
 from relaxir.support.errors import InferError, VerifyError
 from relaxir.support.spans import Span
@@ -58,7 +58,7 @@ class BlockBuilder:
         self._functions: dict[str, AnyFunc] = dict(module.functions) if module is not None else {}
         self._signatures: dict[str, FuncType] = {}
         self._scopes: list[Scope] = []
-        self._names: set[str] = set()
+        self._names = variable_names(())
         self._dims: dict[str, Dim] = {}
         self._taken: set[str] = set()  # names of all symbols of the function, those of finished bodies too
         self._facts = Facts()
@@ -93,7 +93,7 @@ class BlockBuilder:
         if self._scopes:
             raise VerifyError(f"function `{name}` starts inside another function", code="verify-scope")
         span = Span.caller()
-        self._names, self._dims, self._taken = {p.name for p in params}, {}, set()
+        self._names, self._dims, self._taken = variable_names(p.name for p in params), {}, set()
         for p in params:
             self._declare(free_dims_of_type(p.type), span)
         if ret is not None and not free_dims_of_type(ret):
@@ -149,7 +149,7 @@ class BlockBuilder:
 
         The list is filled when the ``with`` ends.
         """
-        self._names, self._dims = set(names), {d.name: d for d in facts.dims}
+        self._names, self._dims = variable_names(names), {d.name: d for d in facts.dims}
         self._facts = facts
         scope = Scope()
         self._scopes.append(scope)
@@ -177,7 +177,7 @@ class BlockBuilder:
                 expr = replace(expr, type=map_type(expr.type, outer(rename, ctx_defined)))
         else:
             expr = value if isinstance(value, CALLS) else self.normalize(value)
-        var = Var(self._unique(name), expr.type)
+        var = Var(self._names.add(name), expr.type)
         scope.bindings.append(Bind(var, expr, ctx_defined))
         return var
 
@@ -194,35 +194,40 @@ class BlockBuilder:
             raise VerifyError("a function has one result", code="verify-redefined", help="give several as a tuple")
         scope.result = self.normalize(value)
 
-    def match_cast(self, value: Emittable, type: Type, name: str = "lv") -> Var:  # the IR's word
+    def match_cast(self, value: Emittable, type: Type, name: str = "lv", span: Span | None = None) -> Var:  # IR's word
         """See a value at a type: new bare symbols are defined from it, the rest is checked at run time.
+
+        Args:
+            value: what is seen.
+            type: at which type.
+            name: hint for the variable.
+            span: where it stands in the user's program; the caller's line when not given.
 
         Raises:
             InferError: when the value can never have that type.
         """
         expr = self.normalize(value)
-        span = Span.caller()
+        span = span or Span.caller()
         new = tuple(d for d in free_dims_of_type(type) if d.name not in self._dims)
         self._declare(free_dims_of_type(type), span)
-        self._facts = self._facts.with_dims(*new)
         if subtype(expr.type, type, self._facts) is Subtype.REFUTED:
             raise InferError(f"match_cast: a value of type {describe(expr.type)} is never {describe(type)}", span=span)
-        var = Var(self._unique(name), type)
+        var = Var(self._names.add(name), type)
         self._scope().bindings.append(MatchCast(var, expr, new, span))
-        self._learn(expr.type, type)
+        self._facts = learn_cast(self._facts, expr.type, type, new)
         return var
 
-    def define_dim(self, stem: str, value: DimLike) -> Dim:
+    def define_dim(self, stem: str, value: DimLike, span: Span | None = None) -> Dim:
         """A new symbol for a dimension expression, so that types and formulas built on it stay short.
 
-        The equality is stated in the program (a match_cast of a shape value) but not used to rewrite the symbol.
+        The equality is stated in the program (a match_cast of a shape value); see `Facts` about definitions.
         """
         low, high = self._facts.bounds(value)
-        symbol = fresh(stem, self._dims, min=max(low or 0, 0), max=high)
-        self._dims[symbol.name] = symbol
-        self._facts = self._facts.with_dims(symbol)
-        var = Var(self._unique("lv"), ShapeType((symbol,)))
-        self._scope().bindings.append(MatchCast(var, ShapeExpr((value,)), (symbol,), Span.caller()))
+        symbol = fresh(stem, {*self._dims, *self._taken}, min=max(low or 0, 0), max=high)
+        self._declare((symbol,), None)
+        self._facts = self._facts.with_definition(symbol, value)
+        var = Var(self._names.add("lv"), ShapeType((symbol,)))
+        self._scope().bindings.append(MatchCast(var, ShapeExpr((value,)), (symbol,), span or Span.caller()))
         return symbol
 
     def require(self, ctx: InferCtx) -> None:
@@ -335,7 +340,7 @@ class BlockBuilder:
         ctx = self._ctx("loop", span)
         types = tuple(ctx.tensor([v.type], 0, f"carried value {n}") for n, v in enumerate(first))
         while True:
-            names, symbols = set(self._names), set(self._taken)
+            names, symbols = self._names.copy(), set(self._taken)
             made = self._iteration(body, types, tuple(ctx.defined), ctx)
             if made[2] == types:
                 break
@@ -362,7 +367,7 @@ class BlockBuilder:
         ctx: InferCtx,
     ) -> tuple[tuple[Var, ...], Body, tuple[TensorType, ...]]:
         """One body for carried values of some types, and the types it would need to hold for every iteration."""
-        params = (Var(self._unique("i"), COUNTER), *(Var(self._unique("carried"), t) for t in types))
+        params = (Var(self._names.add("i"), COUNTER), *(Var(self._names.add("carried"), t) for t in types))
         widened = types
 
         def run() -> Emittable:
@@ -404,13 +409,13 @@ class BlockBuilder:
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _leaf(self, value: Expr) -> Expr:
-        var = Var(self._unique("lv"), value.type)
+        var = Var(self._names.add("lv"), value.type)
         self._scope().bindings.append(Bind(var, value))
         return var
 
     def _bind(self, expr: Expr, ctx: InferCtx, name: str) -> Var:
         self._adopt(ctx)
-        var = Var(self._unique(name), expr.type)
+        var = Var(self._names.add(name), expr.type)
         self._scope().bindings.append(Bind(var, expr, tuple(ctx.defined)))
         return var
 
@@ -458,26 +463,12 @@ class BlockBuilder:
         if ctx.checks:  # what is checked at run time may be relied on afterwards
             self._facts = self._facts.with_(*(c.relation for c in ctx.checks))
 
-    def _learn(self, known: Type, cast: Type) -> None:
-        if isinstance(known, TensorType | ShapeType) and isinstance(cast, TensorType | ShapeType):
-            old = known.shape if isinstance(known, TensorType) else known.dims
-            new = cast.shape if isinstance(cast, TensorType) else cast.dims
-            pairs = zip(old, new, strict=True)
-            self._facts = self._facts.with_(*(Relation("==", a, b) for a, b in pairs if a != b))
-
     def _declare(self, dims: Sequence[Dim], span: Span | None) -> None:
         for d in dims:
             self._taken.add(d.name)
             known = self._dims.setdefault(d.name, d)
             if known != d:
                 raise InferError(f"two different symbols named `{d.name}` in one function", span=span)
-
-    def _unique(self, stem: str) -> str:
-        name, n = stem, 0
-        while name in self._names:
-            name, n = f"{stem}{n}", n + 1
-        self._names.add(name)
-        return name
 
     def _scope(self) -> Scope:
         if not self._scopes:

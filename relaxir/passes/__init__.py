@@ -22,9 +22,12 @@ from relaxir.passes.legalize_ops import LegalizeOps
 from relaxir.passes.lift_transform_params import LiftTransformParams
 from relaxir.passes.lower_host import LowerHost
 from relaxir.passes.match_attention import MatchAttention
+from relaxir.passes.match_lookup import MatchLookup
 from relaxir.passes.match_patterns import MatchPatterns
 from relaxir.passes.plan_memory import PlanMemory
+from relaxir.passes.reuse_inputs import ReuseInputs
 from relaxir.passes.schedule import Schedule
+from relaxir.passes.settle_broadcasts import SettleBroadcasts
 from relaxir.passes.simplify_dims import SimplifyDims
 
 PASSES: Final[tuple[type[Pass], ...]] = (
@@ -35,9 +38,11 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     CommonSubexpressions,
     DeadCode,
     InsertChecks,
+    SettleBroadcasts,
     SimplifyDims,
     HoistReshape,
     MatchAttention,
+    MatchLookup,
     MatchPatterns,
     DispatchLibrary,
     LegalizeOps,
@@ -46,6 +51,7 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     FuseTIR,
     ChooseConfig,
     LiftTransformParams,
+    ReuseInputs,
     Schedule,
     LowerHost,
     PlanMemory,
@@ -72,12 +78,15 @@ __all__ = (
     "LiftTransformParams",
     "LowerHost",
     "MatchAttention",
+    "MatchLookup",
     "MatchPatterns",
     "Pass",
     "PassContext",
     "Pipeline",
     "PlanMemory",
+    "ReuseInputs",
     "Schedule",
+    "SettleBroadcasts",
     "SimplifyDims",
     "run_instrumented",
 )

@@ -41,7 +41,7 @@ def pack_program(func: PrimFunc, constant_args: frozenset[int]) -> _Packed | Non
     text = func.attrs.get("config")
     config = Config.parse(text) if isinstance(text, str) and text else Config()
     packers: dict[int, PrimFunc] = {}
-    for plan in contraction_plans(func):
+    for plan in contraction_plans(func, config):
         if plan.operand in constant_args and plan.operand not in packers:
             packer = pack_func(func, plan.operand, config)
             if not packer.dims:

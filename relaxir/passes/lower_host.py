@@ -46,8 +46,9 @@ from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.passes.entry import EntryBinder, condition
 from relaxir.passes.lower_loop import LoopLowering
 from relaxir.support.errors import UnsupportedError
+from relaxir.support.names import UniqueNames
 from relaxir.support.spans import Span
-from relaxir.sym import Dim, DimLike, free_dims, fresh, substitute
+from relaxir.sym import Dim, DimLike, SymError, free_dims, fresh, substitute
 from relaxir.tir import (
     Alias,
     AllocFrame,
@@ -70,6 +71,7 @@ from relaxir.tir import (
     const,
 )
 from relaxir.tir import If as TIf
+from relaxir.tir.host import REUSE
 
 
 def leaf_types(t: Type) -> tuple[Type, ...]:
@@ -119,7 +121,7 @@ class _Lowering:
         self.bound: set[Dim] = set()
         self.loaded: dict[int, Buffer] = {}
         self.preamble: list[Stmt] = []
-        self.names: set[str] = set()
+        self.names = UniqueNames()
         self.entry: set[Dim] = set()  # symbols known before the first statement of the body
         self.depth = 0  # bodies around the statement being lowered
         self.symbols = {d.name for d in function_dims(func)}
@@ -159,7 +161,7 @@ class _Lowering:
                 outputs[index] = target
         body = Seq((*self.preamble, *stmts))
         everything = (*(b for b, _ in params), *(outputs[i] for i in range(len(results))))
-        attrs = MappingProxyType({"scope": "host"})
+        attrs = MappingProxyType({"scope": "host", **{k: v for k, v in self.func.attrs.items() if k == REUSE}})
         return PrimFunc(everything, body, (), len(results), 0, attrs, self.func.span)
 
     def claim(self, body: Body) -> None:
@@ -232,7 +234,7 @@ class _Lowering:
         """A symbol from a dimension expression, checked against its range."""
         size = as_expr(symbol)
         text = f"{symbol.name} is {{}}, but must be at least {symbol.min}"
-        return BindDim(symbol, as_expr(value)), Assert(size >= symbol.min, "runtime-shape", text, (size,), span)
+        return BindDim(symbol, as_expr(value), span), Assert(size >= symbol.min, "runtime-shape", text, (size,), span)
 
     def view(self, var: Var, source: tuple[Buffer, ...]) -> Iterator[Stmt]:
         """Name memory under a variable, as an alias where the shape is written differently."""
@@ -281,7 +283,7 @@ class _Lowering:
         binder = EntryBinder(call.op.name, call.span)
         for i, d in enumerate(type_dims(b.var.type)):
             if isinstance(d, Dim) and d in b.defines:
-                yield BindDim(d, cast(source[i] if source.shape else source[()], "int64"))
+                yield BindDim(d, cast(source[i] if source.shape else source[()], "int64"), call.span)
                 yield from binder.ranges(d, f"element {i} of `{source.name}`")
                 self.bound.add(d)
         self.buffers[b.var] = ()
@@ -330,8 +332,11 @@ class _Lowering:
         values: dict[Dim, DimLike] = dict(zip(program.dims, call.dims, strict=True))
         scratch: list[Buffer] = []
         for w in program.scratch:
-            shape = tuple(substitute(d, values) for d in w.shape)
-            scratch.append(self.buffer(w.name, TensorType(shape, w.dtype), Scope.FRAME))
+            try:
+                kind = TensorType(tuple(substitute(d, values) for d in w.shape), w.dtype)
+            except SymError as error:
+                raise SymError(f"workspace of `{call.callee}`: {error.message}", span=call.span) from error
+            scratch.append(self.buffer(w.name, kind, Scope.FRAME))
             yield AllocFrame(scratch[-1])
         yield CallKernel(call.callee, (*args, *scratch), call.dims, call.span)
 
@@ -417,12 +422,7 @@ class _Lowering:
 
     def buffer(self, name: str, t: TensorType, scope: Scope = Scope.GLOBAL) -> Buffer:
         """A buffer with a name unique in the program."""
-        unique, n = name, 0
-        while unique in self.names:
-            n += 1
-            unique = f"{name}_{n}"
-        self.names.add(unique)
-        return Buffer(unique, t.shape, t.dtype, scope)
+        return Buffer(self.names.add(name), t.shape, t.dtype, scope)
 
 
 def _store(buffer: Buffer, index: int, value: DimLike) -> Stmt:

@@ -19,9 +19,10 @@ from relaxir.sym.expr import (
     product,
     sub,
     substitute,
+    total,
 )
 from relaxir.sym.facts import BroadcastResult, Facts
-from relaxir.sym.fold import fold
+from relaxir.sym.fold import broadcasts, fold
 from relaxir.sym.normalize import evaluate, normalize
 from relaxir.sym.parser import parse, parse_relation, parse_where
 from relaxir.sym.printer import to_text
@@ -40,6 +41,7 @@ __all__ = (
     "Unification",
     "add",
     "broadcast",
+    "broadcasts",
     "ceildiv",
     "dim",
     "evaluate",
@@ -61,5 +63,6 @@ __all__ = (
     "sub",
     "substitute",
     "to_text",
+    "total",
     "unify",
 )

@@ -47,6 +47,8 @@ class Canonical(Order):
         super().__init__()
         self.rewrites: dict[Dim, DimLike] = {}
         """Dimensions that equalities express by others."""
+        self.settled: dict[str, DimLike] = {}
+        """Broadcasts that equalities express by something shorter, by the keys of their atoms."""
         self.limits: dict[str, tuple[Bound, Bound]] = {}
         """Bounds of atoms that the facts tighten."""
         self.shown: dict[Dim, DimLike] = {}
@@ -291,6 +293,8 @@ class Canonical(Order):
                 return p
         ends = [self.interval(p) for p in kept]
         key = short_key(f"broadcast({','.join(p.key for p in kept)})")
+        if key in self.settled:
+            return self.poly(self.settled[key])
         low, high = min(a for a, _ in ends), max(b for _, b in ends)
         return self.intern(Atom(key, "broadcast", low, high, tuple(kept)))
 

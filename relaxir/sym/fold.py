@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import sympy
 
 from relaxir.support.errors import SymError
-from relaxir.sym.expr import Dim, DimLike, Light, order_key
+from relaxir.sym.expr import Broadcast, Dim, DimLike, Light, order_key, unwrap
 
 T = TypeVar("T")
 
@@ -44,3 +44,12 @@ def fold(
     if isinstance(expr, Light):
         return node(expr.label, [fold(a, constant, symbol, node) for a in expr.args])
     raise SymError(f"{expr} is not a dimension expression")
+
+
+def broadcasts(expr: DimLike) -> Iterator[tuple[DimLike, DimLike]]:
+    """Yield the two sides of each ``broadcast`` in an expression, inner ones first."""
+    for arg in () if isinstance(expr, int) else sorted(expr.args, key=order_key):
+        yield from broadcasts(arg)
+    if isinstance(expr, Broadcast):
+        a, b = expr.args
+        yield unwrap(a), unwrap(b)

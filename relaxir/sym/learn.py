@@ -1,8 +1,8 @@
 """Teach a canonical layer the relations that hold: equalities as rewrites, inequalities as bounds.
 
 An equality becomes, in this order, a rewrite of a dimension that occurs once (``a == 2*b``), a multiple
-(``n % 4 == 0``), a rewrite through a quotient (``n % 4 == 1`` gives ``n == 4*h + 1``), or two
-inequalities.  Inequalities tighten the bounds of atoms; those that say more are kept for proofs.
+(``n % 4 == 0``), a rewrite through a quotient (``n % 4 == 1`` gives ``n == 4*h + 1``), a rewrite of a
+broadcast (``broadcast(n, m) == n``), or two inequalities.  Inequalities tighten the bounds of atoms; those that say more are kept for proofs.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ def learn(forms: Canonical, relations: Iterable[Relation]) -> None:
     others: list[Relation] = []
     for relation in relations:
         (equalities if relation.op == "==" else others).append(relation)
-    for relation in equalities:
-        if not _rewrite(forms, relation):
-            others.append(relation)
+    open_ = [relation for relation in equalities if not _rewrite(forms, relation)]
+    for relation in open_:  # after all dimensions are rewritten, since those change what a broadcast is called
+        _settle(forms, relation)
+    others.extend(open_)
     for _ in range(_ROUNDS):
         before = dict(forms.limits)
         forms.forget()
@@ -115,6 +116,22 @@ def _rewrite(forms: Canonical, relation: Relation) -> bool:
             if atom.dim is not None and (_solve(forms, p, atom) or _solve_quotient(forms, p, atom)):
                 return True
     return False
+
+
+def _settle(forms: Canonical, relation: Relation) -> None:
+    """Rewrite a broadcast that occurs only once in an equality, where a dimension could not be."""
+    p = forms.poly(relation.left) - forms.poly(relation.right)
+    content = p.content if p.value is None else 0
+    for monomial in sorted(p.terms):
+        if len(monomial) != 1 or abs(p.terms[monomial]) != content or p.constant % content:
+            continue
+        atom = forms.atoms[monomial[0]]
+        parts = p.split(atom.key)
+        if atom.kind == "broadcast" and parts is not None and not _occurs(forms, parts[1], atom.key):
+            rest = Poly({m: -c // p.terms[monomial] for m, c in parts[1].terms.items()})
+            forms.settled[atom.key] = Rebuilder(forms, shown=False).expr(rest)
+            forms.forget()
+            return
 
 
 def _solve(forms: Canonical, p: Poly, atom: Atom) -> bool:

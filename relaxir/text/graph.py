@@ -233,7 +233,6 @@ class _BodyReader:
         args = self.source.arguments(call, ("value",), ("type",))
         value = self.values.operand(args["value"])
         types = self.values.types
-        types.define(defines)
         stated = read_type(args["type"], self.scope.dims, self.source) if "type" in args else written
         if stated is None:
             raise self.source.error("match_cast needs a type", call)
@@ -244,7 +243,7 @@ class _BodyReader:
         if subtype(value.type, stated, types.facts) is Subtype.REFUTED:
             problem = f"a value of type {describe(value.type)} is never {describe(stated)}"
             raise self.source.error(problem, call, "parse-annotation")
-        types.learn_cast(value.type, stated)
+        types.cast(value.type, stated, defines)
         return MatchCast(Var(target.id, stated), value, defines, self.source.span(call))
 
     def _check(self, call: ast.Call) -> Check:

@@ -32,7 +32,7 @@ from relaxir.ir import (
 )
 from relaxir.ir.verify import check_module, verify_module
 from relaxir.ops import TABLE, op
-from relaxir.support.errors import VerifyError
+from relaxir.support.errors import ParseError, VerifyError
 from relaxir.sym import Relation, dim
 from relaxir.text import parse
 from relaxir.tir import PrimFunc, ProgramBuilder
@@ -229,3 +229,25 @@ def test_what_a_cast_teaches_is_used() -> None:
 
 def test_tuples_of_leaves_are_operands() -> None:
     assert not verify_module(module(result=TupleExpr((X, const(1.0), TupleExpr((C,))))))
+
+
+def test_chains_of_named_sizes_are_proved() -> None:
+    """What the importer of convolution networks does: each long size is a symbol defined from the one before."""
+    x = Var("x", TensorType((dim("n", min=1),), "f32"))
+    bb = BlockBuilder()
+    with bb.function("main", [x]):
+        value, size = x, x.type.shape[0]  # type: ignore[attr-defined]  # a tensor
+        for step in (lambda d: d + 1 - (d + 1) // 2, lambda d: d - d // 2, lambda d: d // 3, lambda d: d - d // 4):
+            formula = step(size)
+            size = bb.define_dim("size", formula)
+            names = {formula: size}
+            taken = op.strided_slice(value, axes=(0,), begin=(0,), size=(formula,), step=(1,))
+            value = bb.emit(taken, rename=lambda d, names=names: names.get(d, d))  # type: ignore[misc]  # a default
+        bb.emit_func_output(value)
+    built = bb.get()
+    assert [str(b.var.type.shape) for b in built["main"].body.bindings if isinstance(b, Bind)][-1] == "(size_3,)"  # type: ignore[union-attr]  # a tensor
+    check_module(built)
+    check_module(parse(str(built), TABLE))
+    wrong = str(built).replace("R.Tensor((size_3,)", "R.Tensor((size_2,)")
+    with pytest.raises(ParseError, match="the type is written as"):
+        parse(wrong, TABLE)

@@ -12,6 +12,7 @@ from relaxir.backends.llvm.emit_expr import has_load
 from relaxir.support.dtypes import info
 from relaxir.sym import Dim, DimLike, free_dims
 from relaxir.tir.buffer import Buffer, Scope
+from relaxir.tir.build import identity
 from relaxir.tir.expr import (
     COMPARISONS,
     Bcast,
@@ -27,7 +28,22 @@ from relaxir.tir.expr import (
     Size,
     Var,
 )
-from relaxir.tir.stmt import Alloc, Assert, Block, For, ForKind, If, Let, Prefetch, Seq, Stmt, Store, Switch, While
+from relaxir.tir.stmt import (
+    Alloc,
+    Assert,
+    Block,
+    Combine,
+    For,
+    ForKind,
+    If,
+    Let,
+    Prefetch,
+    Seq,
+    Stmt,
+    Store,
+    Switch,
+    While,
+)
 from relaxir.tir.visit import all_exprs, reads_of, stores_of, walk, walk_expr
 
 
@@ -53,6 +69,19 @@ def _defined(stmt: Stmt) -> Iterator[Var]:
             yield s.var
         elif isinstance(s, Block):
             yield from (a.var for a in s.axes)
+
+
+def number_of(store: Store) -> Expr | None:
+    """Return ``v`` where a store combines an extremum with ``v`` unless that is NaN, else None.
+
+    The form is ``combine("max", select(isnan(v), -inf, v))``: no comparison with the neutral element changes anything,
+    so it is enough that NaN loses.
+    """
+    value = store.value
+    if store.combine not in (Combine.MAX, Combine.MIN) or not isinstance(value, Select):
+        return None
+    skips = isinstance(value.cond, Call) and value.cond.fn is Intrinsic.ISNAN and value.cond.arg == value.other
+    return value.other if skips and value.then == identity(store.combine, store.buffer.dtype) else None
 
 
 @lru_cache(maxsize=4096)

@@ -11,6 +11,7 @@ from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_cast import cast, from_memory, to_memory
 from relaxir.backends.llvm.emit_env import Env, Lane
 from relaxir.backends.llvm.emit_linear import LANE, Atom, Linear
+from relaxir.backends.llvm.emit_stream import alignment, store_past
 from relaxir.backends.llvm.emit_writer import Value, bool_value, int_value, mangled, vector_type
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
@@ -47,6 +48,8 @@ class Place:
     buffer: Buffer
     pointer: Value
     stride: int | None
+    aligned: int = 0
+    """Bytes of which the address is a multiple, where the store may go past the caches."""
 
 
 class Expressions(Env):
@@ -263,7 +266,9 @@ class Expressions(Env):
             kind = vector_type(kind, self._width())
         pointer = self._address(buffer, offset, kind)
         if private or varying == {(LANE,): 1}:
-            return Place(buffer, pointer, 1)
+            streams = buffer in self.streamed
+            aligned = alignment(offset, self.multiples, info(buffer.dtype).bytes) if streams else 0
+            return Place(buffer, pointer, 1, aligned)
         if not varying:
             return Place(buffer, pointer, 0)
         index = lin.vector(self.w, offset, self._width())
@@ -375,6 +380,8 @@ class Expressions(Env):
         elif lane is None:
             raise InternalError("a vector access outside a vector loop")
         elif place.stride == 1 and lane.mask is None:
+            if place.aligned and store_past(self.w, raw, place.pointer, info(buffer.dtype).bytes, place.aligned):
+                return
             self.w.line(f"store {raw.typed}, {place.pointer.typed}, align {align}")
         elif place.stride == 1 and lane.mask is not None:
             if self.is_private(buffer):

@@ -9,7 +9,7 @@ from math import prod
 from typing import Final
 
 from relaxir.backends.llvm import emit_ops as ops
-from relaxir.backends.llvm.emit_analysis import invariant_stores
+from relaxir.backends.llvm.emit_analysis import invariant_stores, number_of
 from relaxir.backends.llvm.emit_cast import from_memory, to_memory
 from relaxir.backends.llvm.emit_dot import dot4
 from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
@@ -97,7 +97,7 @@ class Statements(Vectors):
             value = self.eval(stmt.value)
             self.store(place, value if place.stride == 0 else self.widen(value))
         elif place.stride == 0 and self.lane is not None:
-            self.store_lanes(place, stmt.combine, self.widened(stmt.value))
+            self.store_lanes(place, stmt)
         else:
             self.store(place, self.combined(stmt.combine, stmt, self.load(place)))
 
@@ -110,11 +110,15 @@ class Statements(Vectors):
         if how is Combine.SUM and isinstance(value, Binary) and value.op is BinOp.DOT4:
             a, b = self.eval(value.a), self.eval(value.b)
             return dot4(self.w, present, self.w.splat(a, present.width), self.w.splat(b, present.width))
+        number = number_of(stmt)
+        if number is not None:
+            found = self.w.splat(self.eval(number), present.width)
+            return ops.number_extremum(self.w, present, found, maximum=how is Combine.MAX)
         return ops.combine(self.w, how, dtype, present, self.w.splat(self.eval(value), present.width))
 
     def _update_cell(self, stmt: Store, how: Combine, cell: Cell) -> None:
         if self.lane is not None and cell.width == 1:
-            self.add_to_cell(stmt, cell, self.across(how, stmt.buffer.dtype, self.widened(stmt.value)))
+            self.add_to_cell(stmt, cell, self.across(stmt))
             return
         kind = ops.REGISTER[stmt.buffer.dtype] if stmt.buffer.dtype != "bool" else "i8"
         full = kind if cell.width == 1 else f"<{cell.width} x {kind}>"

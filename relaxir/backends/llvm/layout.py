@@ -30,6 +30,7 @@ BLOCK: Final = MappingProxyType(
         "B_MAPPED": -40,  # i64: length of the mapping, 0 for aligned_alloc
         "B_NEXT": -32,  # ptr
         "B_STAMP": -24,  # i64: the context's clock at its return
+        "B_OWNER": -16,  # ptr: the context, of a block that a Python array has
     }
 )
 """The header in front of a block, relative to the block."""
@@ -89,6 +90,7 @@ NUMBERS: Final = MappingProxyType(
         "C_HEAD": CHUNK_HEAD,
         "O_BYTES": OPTIONS_BYTES,
         "KEEP": 256,  # allocations after which an unused block is given back
+        "PAGED": 32 << 10,  # blocks from here on begin with a page
         "HUGE": 4 << 20,  # blocks from here on are mapped, with huge pages advised
         "HUGE_PAGE": 2 << 20,
         "LIMIT": 1 << 46,

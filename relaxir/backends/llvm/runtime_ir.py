@@ -14,6 +14,7 @@ from relaxir.backends.llvm.call_ir import HostFunction, Site
 from relaxir.backends.llvm.cpu_ir import cpu_text
 from relaxir.backends.llvm.memory_ir import memory_text
 from relaxir.backends.llvm.pool_ir import pool_text
+from relaxir.backends.llvm.python_ir import python_text
 from relaxir.backends.llvm.target import Target
 from relaxir.backends.llvm.workspace_ir import workspace_text
 
@@ -29,8 +30,8 @@ declare void @rx_fail(ptr, i32, i32, i64, i64, i64, i64)
 """What kernels and host entries may call.
 
 - ``rx_parallel(ctx, body, arg, chunks)`` runs ``void body(ptr arg, i64 chunk, i64 chunks, i64 worker)`` once per
-  chunk and waits; ``worker`` is below :data:`~relaxir.backends.llvm.pool_ir.MAX_THREADS`, and two chunks running at a
-  time have different ones. ``ctx`` may be null.
+  chunk and waits; ``worker`` is below :data:`~relaxir.backends.llvm.pool_threads_ir.MAX_THREADS`, and two chunks
+  running at a time have different ones. ``ctx`` may be null.
 - ``rx_threads()``: how many threads a region may use.
 - ``rx_alloc(ctx, bytes)``: a result block, 64-byte aligned, or null. ``rx_free(ctx, block)`` gives it back.
 - ``rx_frame_push(ws, bytes)``: a frame, 64-byte aligned, or null; popped in reverse order with the same size.
@@ -54,6 +55,8 @@ PUBLIC_SYMBOLS: Final = (
     "rx_free",
     "rx_last_error",
     "rx_metadata",
+    "rx_python",
+    "rx_python_init",
     "rx_query",
     "rx_set_threads",
     "rx_stats",
@@ -99,5 +102,6 @@ def runtime_text(
             workspace_text(),
             cpu_text(target, host),
             api_text(target, sites, functions, metadata_json, weights_bytes, host),
+            python_text(),
         ]
     )

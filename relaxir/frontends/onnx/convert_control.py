@@ -11,9 +11,11 @@ from onnx import GraphProto
 
 from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.node import Node, Result
-from relaxir.frontends.onnx.values import Value
+from relaxir.frontends.onnx.values import Item, Value
 from relaxir.sym import DimLike, sub
 
+MOST_TURNS: Final = 1024
+"""Turns of a loop beyond which it is not imported turn by turn."""
 Source = tuple[Value, int, int]
 """A scan input, the axis that is walked, and whether from its end."""
 
@@ -49,9 +51,14 @@ def is_optional_squeeze(squeezed: GraphProto, kept: GraphProto) -> bool:
 def loop(n: Node) -> Result:
     """A loop of the IR; a trip count that is shape arithmetic becomes a dimension."""
     graph = n.graph("body")
-    init = tuple(n.input(i) for i in range(2, len(n.proto.input)))
-    if len(graph.input) != 2 + len(init) or len(graph.output) < 1 + len(init):
-        n.fail(f"the body has {len(graph.input)} inputs and {len(graph.output)} outputs for {len(init)} carried values")
+    items = tuple(n.item(i) for i in range(2, len(n.proto.input)))
+    if len(graph.input) != 2 + len(items) or len(graph.output) < 1 + len(items):
+        n.fail(
+            f"the body has {len(graph.input)} inputs and {len(graph.output)} outputs for {len(items)} carried values"
+        )
+    if not all(isinstance(v, Value) for v in items):
+        return unrolled(n, graph, items)
+    init = n.tensors(items)
     trips: Value | DimLike | None = None
     if n.given(0):
         known = n.input(0).known
@@ -61,12 +68,37 @@ def loop(n: Node) -> Result:
 
     def body(i: Value, carried: tuple[Value, ...]) -> tuple[Value, Sequence[Value], Sequence[Value]]:
         number = n.emit("reshape", i, shape=(1,) * number_rank) if number_rank else i
-        results = n.host.run_graph(graph, (number, true(n), *carried))
+        results = n.tensors(n.host.run_graph(graph, (number, true(n), *carried)))
         if not results:
             return true(n), carried, ()  # the problems are reported
         return scalar(n, results[0]), results[1 : 1 + len(init)], results[1 + len(init) :]
 
     return n.host.run_loop(body, init, trips, start, n)
+
+
+def unrolled(n: Node, graph: GraphProto, carried: tuple[Item, ...]) -> Result:
+    """A loop that carries sequences: every turn is imported, so how many there are must be known."""
+    start = n.number(1)
+    turns = int(n.constant(0, "the number of turns of a loop that carries a sequence").reshape(-1)[0])
+    if n.given(1) and (start is None or not start.any()):
+        n.unsupported("a loop that carries a sequence, with a condition that is not known to hold")
+    if turns > MOST_TURNS:
+        n.unsupported(f"a loop of {turns} turns that carries a sequence")
+    rows: list[tuple[Value, ...]] = []
+    for turn in range(turns):
+        first, *results = n.host.run_graph(graph, (n.literal(np.array(turn), "int64"), true(n), *carried)) or (None,)
+        if first is None:
+            return ()  # the problems are reported
+        carried = tuple(results[: len(carried)])
+        rows.append(n.tensors(results[len(carried) :]))
+        goes_on = first.constant if isinstance(first, Value) else None
+        if goes_on is None:
+            n.unsupported("a loop that carries a sequence, and ends by a run-time condition")
+        if not goes_on.any():
+            break
+    if not rows and len(graph.output) > 1 + len(carried):
+        n.unsupported("a loop without turns that carries a sequence and collects tensors")
+    return (*carried, *(n.emit("stack", *column, axis=0) for column in zip(*rows, strict=True)))
 
 
 def scan(n: Node) -> Result:
@@ -109,7 +141,7 @@ def scan_over(n: Node, init: Sequence[Value], inputs: Sequence[Source]) -> tuple
         for value, axis, reverse in sources:
             last = Value(i.type, None, np.array([sub(length, 1), 0], object)[:1].reshape(()))
             rows.append(n.emit("take", value, n.emit("subtract", last, i) if reverse else i, axis=axis))
-        results = n.host.run_graph(graph, (*states, *rows))
+        results = n.tensors(n.host.run_graph(graph, (*states, *rows)))
         return true(n), results[: len(init)] or states, results[len(init) :]
 
     return n.host.run_loop(body, init, length, None, n)
@@ -144,17 +176,10 @@ def scalar(n: Node, value: Value) -> Value:
     return n.emit("reshape", value, shape=()) if value.type.rank else value
 
 
-def has_element(n: Node) -> Result:
-    """Whether an optional holds something: tensors do, an omitted input does not."""
-    return n.scalar(n.given(0), "bool")
-
-
 CONTROL: Final[Mapping[str, Converter]] = MappingProxyType(
     {
         "If": if_,
         "Loop": loop,
-        "OptionalGetElement": lambda n: n.input(0),
-        "OptionalHasElement": has_element,
         "Scan": scan,
     }
 )

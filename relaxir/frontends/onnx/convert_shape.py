@@ -22,7 +22,7 @@ def constant(n: Node) -> Result:
     """A value in an attribute."""
     found = n.tensor("value")
     if found is not None:
-        return n.literal(*found)
+        return found
     if n.has("value_float"):
         return n.literal(np.array(n.attr("value_float", 0.0)), "float32")
     if n.has("value_floats"):
@@ -142,18 +142,18 @@ def expanded_rank(n: Node) -> int | None:
 
 def concat(n: Node) -> Result:
     """Along one axis."""
-    return n.emit("concat", *(n.input(i) for i in range(len(n.inputs))), axis=n.attr("axis", 0))
+    return n.emit("concat", *(n.input(i) for i in range(len(n.inputs))), axis=n.attr("axis", 0 if n.opset >= 4 else 1))
 
 
 def split(n: Node) -> Result:
-    """Equal parts, or given sizes."""
+    """Equal parts, or given sizes: an input in opsets 1 (or an attribute) and from 13 on."""
     x = n.input(0)
     axis = n.axis(n.attr("axis", 0), x.type.rank)
     sizes: tuple[DimLike, ...] | None = None
-    if n.opset < 13:
-        sizes = n.ints("split")
-    elif n.given(1):
+    if n.given(1):
         sizes = n.dims(1, low=0, names="s", count=len(n.proto.output))
+    elif n.opset < 13:
+        sizes = n.ints("split")
     if sizes is None:
         count = n.attr("num_outputs", len(n.proto.output))
         part = ceildiv(x.type.shape[axis], count)
@@ -229,7 +229,7 @@ def pad(n: Node) -> Result:
     mode = n.attr("mode", "constant")
     rank = x.type.rank
     if n.opset < 11:
-        pairs = pad_pairs(n.attr("pads", ()), rank)
+        pairs = pad_pairs(n.attr("pads" if n.opset >= 2 else "paddings", ()), rank)
         value = n.scalar(n.attr("value", 0.0), x.type.dtype)
     else:
         pairs = input_pads(n, rank)
@@ -254,7 +254,11 @@ def input_pads(n: Node, rank: int) -> tuple[tuple[DimLike, DimLike], ...]:
 
 
 def tile(n: Node) -> Result:
-    """Repeats per axis."""
+    """Repeats per axis; until opset 5 of one axis."""
+    if n.opset < 6:
+        (count,), rank = n.dims(1, low=0, names="t", count=1), n.rank()
+        axis = n.axis(int(n.constant(2, "axis").reshape(-1)[0]), rank)
+        return n.emit("tile", n.input(0), repeats=tuple(count if a == axis else 1 for a in range(rank)))
     return n.emit("tile", n.input(0), repeats=n.dims(1, low=0, names="t", count=n.rank()))
 
 
@@ -276,7 +280,7 @@ def range_(n: Node) -> Result:
 def constant_of_shape(n: Node) -> Result:
     """One value everywhere."""
     found = n.tensor("value")
-    value = n.literal(found[0].reshape(()), found[1]) if found is not None else n.scalar(0.0, "float32")
+    value = n.emit("reshape", found, shape=()) if found is not None else n.scalar(0.0, "float32")
     return n.emit("full", value, shape=n.dims(0, low=0, names="f", count=n.declared_rank()))
 
 
