@@ -73,6 +73,39 @@ def test_loop_that_reads_sizes() -> None:
     agree(proto, *({"x": RNG.normal(size=6).astype(np.float32), "limit": i64(k)} for k in (0, 3, 5)))
 
 
+@pytest.mark.parametrize("attrs", [{"axis": 0}, {"axis": 1}, {"axis": 0, "new_axis": 1}, {"axis": -1, "new_axis": 1}])
+def test_loop_that_appends_to_a_sequence(attrs: dict[str, int]) -> None:
+    """As torch exports lists that grow in a loop: the tensors of the sequence are rows that the loop collects."""
+    inner = body(
+        [
+            node("Less", "i limit", "go"),
+            node("Cast", "i", "number", to=1),
+            node("Mul", "x number", "part"),
+            node("SequenceInsert", "parts part", "longer"),
+            node("Add", "acc number", "sum"),
+        ],
+        "i int64[]; go_in bool[]; parts float32; acc float32[]",
+        "go bool[]; longer float32; sum float32[]",
+    )
+    element = helper.make_tensor_type_proto(1, None)
+    for v in (inner.input[2], inner.output[1]):
+        v.type.CopyFrom(helper.make_sequence_type_proto(element))
+    proto = model(
+        [
+            node("SequenceEmpty", "", "none"),
+            node("Loop", "_ _ none start", "all sum", body=inner),
+            node("ConcatFromSequence", "all", "y", **attrs),
+        ],
+        "x float32[n,3]; limit int64[]",
+        "y float32; sum float32[]",
+        start=f32(0.5),
+    )
+    agree(
+        proto,
+        *({"x": RNG.normal(size=(n, 3)).astype(np.float32), "limit": i64(k)} for n, k in ((2, 4), (1, 0), (5, 1))),
+    )
+
+
 @pytest.mark.parametrize("axes", [(0, 0), (1, 1), (-1, 2)])
 @pytest.mark.parametrize("reverse", [(0, 0), (1, 1)])
 def test_scan(axes: tuple[int, int], reverse: tuple[int, int]) -> None:
