@@ -64,6 +64,9 @@ CASES: dict[str, Case] = {
                          "c": [*map(f32, (0.3, 1, -1.5, 1, 1, 1))]}),
     "Resize": (one("Resize", "x _ _ s", "x float32[a,b,c]; s int64[3]", mode="linear"), {"x": X},
                {"s": vectors(3, (2, 3, 7), (1, 2, 5), (4, 3, 1))}),
+    "Resize by factors": (one("Resize", "x _ s", "x float32[a,b,c]; s float32[3]"), {"x": X},
+                          {"s": [*map(f32, ([1, 2, 1.5], [2, 0.5, 3], [0, 1, 1], [-1, 1, 1], [np.nan, 1, 1], [np.inf, 1, 1],
+                                            [1e30, 1, 1], [1e12, 1e12, 1]))]}),
     "TopK": (model([node("TopK", "x k", "v i")], "x float32[a,n]; k int64[1]", "v float32[a,k]; i int64[a,k]"), {"x": X[0]},
              {"k": vectors(1, (4,), (5,))}),
     "ConstantOfShape": (one("ConstantOfShape", "s", "s int64[3]"), {}, {"s": vectors(3, (2, 0, 3), (2, 1, 3))}),
@@ -76,7 +79,7 @@ CASES: dict[str, Case] = {
     "AffineGrid": (one("AffineGrid", "t s", "t float32[n,2,3]; s int64[4]", 4, 20), {"t": np.ones((2, 2, 3), np.float32)},
                    {"s": vectors(4, (2, 3, 4, 5), (2, 1, 3, 2), (1, 3, 4, 5), (2, 3, -4, 5))}),
 }  # fmt: skip
-ZERO_SIZES = frozenset({"Resize", "OneHot", "AffineGrid"})
+ZERO_SIZES = frozenset({"Resize", "Resize by factors", "OneHot", "AffineGrid"})
 """Operators that onnxruntime refuses to give an empty result, or to index it by."""
 
 

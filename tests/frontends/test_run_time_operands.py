@@ -131,7 +131,6 @@ def test_one_hot_with_run_time_depth() -> None:
 
 UNSUPPORTED: dict[str, Callable[[], ModelProto]] = {
     "rank of a reshape": lambda: model([node("Reshape", "x t", "y")], "x float32[a]; t int64[k]", "y float32"),
-    "scales": lambda: model([node("Resize", "x _ s", "y")], "x float32[a]; s float32[1]", "y float32"),
     "squeeze of whatever is 1": lambda: model([node("Squeeze", "x", "y")], "x float32[a,b]", "y float32"),
     "number of axes": lambda: model([node("Unsqueeze", "x a", "y")], "x float32[b]; a int64[k]", "y float32"),
 }
