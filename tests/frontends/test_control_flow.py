@@ -133,6 +133,9 @@ RECURRENT = (
     ("LSTM", 4, {"activations": ["HardSigmoid", "Softsign", "Relu"], "activation_alpha": [0.3]}, ("h0",)),
     ("GRU", 3, {"direction": "bidirectional", "linear_before_reset": 1}, ("B", "lengths", "h0")),
     ("GRU", 3, {"activations": ["Sigmoid", "LeakyRelu"], "activation_alpha": [0.1]}, ("B",)),
+    ("LSTM", 4, {"input_forget": 1}, ("B", "P")),
+    ("GRU", 3, {"direction": "reverse", "clip": 0.5}, ("lengths", "h0")),
+    ("RNN", 1, {"direction": "reverse"}, ("B", "lengths", "h0")),
     ("RNN", 1, {"direction": "bidirectional", "activations": ["Relu", "Affine"], "activation_alpha": [0.5],
                 "activation_beta": [0.1]}, ("B", "lengths")),
 )  # fmt: skip
@@ -169,6 +172,36 @@ def test_recurrent(kind: str, gates: int, attrs: dict[str, Any], given: tuple[st
                 feed[k] = RNG.normal(size=(ways, batch, hidden)).astype(np.float32)
         feeds.append(feed)
     agree(proto, *feeds)
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_batch_first(kind: str, gates: int) -> None:
+    """Layout 1, which onnxruntime lacks, is layout 0 with axes exchanged in sequences and states."""
+    hidden, width, ways = 5, 3, 2
+    consts = {"W": RNG.normal(size=(ways, gates * hidden, width)).astype(np.float32),
+              "R": RNG.normal(size=(ways, gates * hidden, hidden)).astype(np.float32)}  # fmt: skip
+    names = ["X", "W", "R", "_", "lengths", "h0"] + ["c0"] * (kind == "LSTM")
+    results = ["Y", "Yh"] + ["Yc"] * (kind == "LSTM")
+    stated = "; ".join(f"{s} float32[a{s},b{s},{hidden}]" for s in names[5:])
+
+    def layer(layout: int) -> ModelProto:
+        made = node(
+            kind, " ".join(names), " ".join(results), hidden_size=hidden, direction="bidirectional", layout=layout
+        )
+        inputs = f"X float32[s,b,{width}]; lengths int32[k]; {stated}"
+        return model([made], inputs, "; ".join(f"{r} float32" for r in results), **consts)
+
+    session = onnxruntime.InferenceSession(layer(0).SerializeToString(), providers=["CPUExecutionProvider"])
+    main = rx_compile(from_onnx(layer(1)), threads=1)["main"]
+    for steps, batch in ((4, 2), (1, 1), (3, 5)):
+        feed: dict[str, Any] = {"X": RNG.normal(size=(steps, batch, width)).astype(np.float32)}
+        feed["lengths"] = RNG.integers(1, steps + 1, batch).astype(np.int32)
+        feed |= {s: RNG.normal(size=(ways, batch, hidden)).astype(np.float32) for s in names[5:]}
+        y, *last = session.run(None, feed)
+        wanted = (y.transpose(2, 0, 1, 3), *(v.swapaxes(0, 1) for v in last))
+        got = main(**{k: v if v.ndim == 1 else v.swapaxes(0, 1) for k, v in feed.items()})
+        for g, w in zip(got, wanted, strict=True):
+            np.testing.assert_allclose(g, w, rtol=2e-5, atol=2e-6)
 
 
 def test_optional_squeeze() -> None:
