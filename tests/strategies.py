@@ -55,7 +55,7 @@ Draw = Callable[..., object]
 def scaled(examples: int) -> settings:
     """Settings of a test for which the profile's number of examples is too many: ten times more in the profile fuzz."""
     usual = settings.get_profile("dev").max_examples
-    return settings(max_examples=examples * settings.default.max_examples // usual)  # type: ignore[union-attr]  # set
+    return settings(max_examples=examples * settings.default.max_examples // usual)  # type: ignore[union-attr]  # the default profile is set
 
 
 NAMES = ("n", "m", "k", "size", "batch")
