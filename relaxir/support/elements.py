@@ -22,8 +22,8 @@ SMALL_INTEGERS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def held(array: Array, element: str, stored: np.dtype[Any]) -> Array:
-    """An array of ``element`` as the ``stored`` dtype; any other array as it is."""
-    if not element or array.dtype.name != element:
+    """An array of ``element`` as the ``stored`` dtype; any other array as it is, also one of the other byte order."""
+    if not element or array.dtype.name != element or array.dtype.newbyteorder("=") == stored:
         return array
     return array.astype(stored) if element in SMALL_INTEGERS else array.view(stored)
 
