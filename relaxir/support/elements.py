@@ -22,9 +22,9 @@ SMALL_INTEGERS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def held(array: Array, element: str, stored: np.dtype[Any]) -> Array:
-    """An array of ``element`` as the ``stored`` dtype; any other array as it is."""
+    """An array of ``element`` as the ``stored`` dtype; any other array as it is, also one of the other byte order."""
     if not element or array.dtype.name != element or array.dtype.newbyteorder("=") == stored:
-        return array  # of a NumPy dtype, whatever its byte order
+        return array
     return array.astype(stored) if element in SMALL_INTEGERS else array.view(stored)
 
 
