@@ -13,7 +13,23 @@ from relaxir.runtime.interp.lanes import Affine, Lanes
 from relaxir.runtime.interp.memory import Memory, of_array
 from relaxir.support.errors import InternalError
 from relaxir.sym import DimLike, exact
-from relaxir.tir import Bcast, Binary, BinOp, Buffer, Call, Cast, Const, Expr, Extent, Load, Select, Size, Var, Word
+from relaxir.tir import (
+    Bcast,
+    Binary,
+    BinOp,
+    Bits,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Extent,
+    Load,
+    Select,
+    Size,
+    Var,
+    Word,
+)
 
 Array = NDArray[Any]
 Value: TypeAlias = "Array | Affine"
@@ -159,6 +175,8 @@ class Evaluator:
             if expr.dtype == expr.value.dtype:
                 return value
             return numerics.cast(self.array(value), expr.value.dtype, expr.dtype)
+        if isinstance(expr, Bits):
+            return numerics.bits(self.values_of(expr.value), expr.value.dtype, expr.dtype)
         if isinstance(expr, Select):
             return self._select(expr)
         raise InternalError(f"the interpreter does not know the expression {type(expr).__name__}")
