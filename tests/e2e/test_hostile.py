@@ -74,7 +74,7 @@ def test_a_library_for_another_machine_says_which(plus_one: rx.Executable, tmp_p
         rx.load(path)
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", '{"functions": 5}', "[" * 4000, '{"functions": [], "format": 1}'])
+@pytest.mark.parametrize("text", ["[]", "{}", '{"functions": 5}', "[" * 4000, '{"functions": [], "format": 2}'])
 def test_damaged_metadata(plus_one: rx.Executable, tmp_path: Path, text: str) -> None:
     path = plus_one.export(tmp_path / "m.so")
     data = path.read_bytes()
