@@ -18,6 +18,7 @@ from relaxir.tir.expr import (
     Bcast,
     Binary,
     BinOp,
+    Bits,
     Call,
     Cast,
     Const,
@@ -188,6 +189,8 @@ _HEAVY: Final = MappingProxyType({
     Intrinsic.SQRT: 8, Intrinsic.RSQRT: 14,
 })  # fmt: skip
 _LIBRARY_COST: Final = 300
+MOVING: Final = 5
+"""Most operations for an element of a loop that memory keeps waiting: a sum of two tensors."""
 _CHEAP: Final = frozenset(
     {
         Intrinsic.NEG, Intrinsic.ABS, Intrinsic.NOT, Intrinsic.SIGN, Intrinsic.FLOOR, Intrinsic.CEIL, Intrinsic.ROUND,
@@ -208,7 +211,7 @@ def _value_bytes(expr: Expr) -> int:
         return register_bytes(expr.dtype)
     if isinstance(expr, Const | Var | Size | Bcast):
         return 1
-    if isinstance(expr, Cast):
+    if isinstance(expr, Cast | Bits):
         inner = 1 if isinstance(expr.value, Var | Size | Bcast) else _value_bytes(expr.value)
         return max(register_bytes(expr.dtype), inner)
     if isinstance(expr, Binary):
@@ -237,7 +240,7 @@ def expr_cost(expr: Expr) -> int:
             total += 1 if e.fn in _CHEAP else _HEAVY.get(e.fn, _LIBRARY_COST) if e.dtype != "float64" else _LIBRARY_COST
         elif isinstance(e, Binary):
             total += {BinOp.DIV: 6, BinOp.POW: 80, BinOp.FLOORDIV: 10, BinOp.MOD: 10, BinOp.ATAN2: 300}.get(e.op, 1)
-        elif isinstance(e, Load | Select | Cast):
+        elif isinstance(e, Load | Select | Cast | Bits):
             total += 1
     return total
 
@@ -253,6 +256,12 @@ def body_cost(stmt: Stmt) -> int:
         elif isinstance(s, If | Assert | While):
             total += 1 + expr_cost(s.cond)
     return total
+
+
+def _takes_three(store: Store) -> bool:
+    """Whether a store combines an extremum in which NaN wins: three instructions for a vector."""
+    extremum = store.combine in (Combine.MAX, Combine.MIN) and info(store.buffer.dtype).is_float
+    return extremum and number_of(store) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +280,8 @@ class LoopFacts:
     """Data types in memory."""
     copies: int
     """How many vectors to write for one iteration of the machine loop."""
+    light: bool
+    """Whether the loop does little but read and write memory."""
 
 
 @lru_cache(maxsize=4096)
@@ -293,4 +304,5 @@ def loop_facts(loop: For) -> LoopFacts:
         any(b.scope is Scope.REGISTER for b in buffers),
         frozenset(b.dtype for b in buffers),
         copies,
+        cost <= MOVING and not any(_takes_three(s) for s in stores_of(body)),
     )

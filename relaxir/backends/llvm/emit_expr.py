@@ -8,7 +8,7 @@ from typing import Final
 
 from relaxir.backends.llvm import emit_linear as lin
 from relaxir.backends.llvm import emit_ops as ops
-from relaxir.backends.llvm.emit_cast import cast, from_memory, to_memory
+from relaxir.backends.llvm.emit_cast import cast, from_memory, reinterpret, to_memory
 from relaxir.backends.llvm.emit_env import Env, Lane
 from relaxir.backends.llvm.emit_linear import LANE, Atom, Linear
 from relaxir.backends.llvm.emit_stream import alignment, store_past
@@ -16,7 +16,22 @@ from relaxir.backends.llvm.emit_writer import Value, bool_value, int_value, mang
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
 from relaxir.tir.buffer import Buffer
-from relaxir.tir.expr import Bcast, Binary, BinOp, Call, Cast, Const, Expr, Intrinsic, Load, Select, Size, Var, Word
+from relaxir.tir.expr import (
+    Bcast,
+    Binary,
+    BinOp,
+    Bits,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Intrinsic,
+    Load,
+    Select,
+    Size,
+    Var,
+    Word,
+)
 from relaxir.tir.visit import walk_expr
 
 _TRAPPING: Final = frozenset({BinOp.POW, BinOp.ATAN2})
@@ -102,6 +117,8 @@ class Expressions(Env):
             return ops.unary(self.w, expr.fn, expr.arg.dtype, self.eval(expr.arg))
         if isinstance(expr, Cast):
             return cast(self.w, self.eval(expr.value), expr.value.dtype, expr.dtype)
+        if isinstance(expr, Bits):
+            return reinterpret(self.w, self.eval(expr.value), expr.value.dtype, expr.dtype)
         if isinstance(expr, Select):
             return self._select(expr)
         if isinstance(expr, Word):

@@ -114,6 +114,11 @@ def cast_like(n: Node) -> Result:
     return converted(n, BY_NAME[like.element]) if like.element else numbers_as(n, like.type.dtype)
 
 
+def bit_cast(n: Node) -> Result:
+    """The bits read as another type."""
+    return n.emit("bitcast", n.input(0), dtype=element_type(n.attr("to", 0), "attribute `to`"))
+
+
 def clip(n: Node) -> Result:
     """Bounds are attributes until opset 10, inputs after."""
     if n.opset < 11:
@@ -249,7 +254,7 @@ def scan(name: str) -> Converter:
         if known is not None:
             return n.emit(name, x, axis=int(known.reshape(-1)[0]), **flags)
         rank = x.type.rank
-        (axis,) = n.dims(1, -rank, "axis", 1)
+        (axis,) = n.dims(1, -rank, "axis", 1, high=rank - 1)
         lines = n.emit("reshape", x, shape=around(normalize_index(axis, rank, n.facts), x.type.shape))
         return n.emit("reshape", n.emit(name, lines, axis=1, **flags), shape=x.type.shape)
 
@@ -355,6 +360,7 @@ MATH: Final[Mapping[str, Converter]] = MappingProxyType(
         **{k: reduction(v, opset) for k, v, opset in REDUCTIONS},
         "ArgMax": arg_reduction("argmax"),
         "ArgMin": arg_reduction("argmin"),
+        "BitCast": bit_cast,
         "BitShift": shift,
         "Cast": cast,
         "CastLike": cast_like,

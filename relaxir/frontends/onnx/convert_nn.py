@@ -9,7 +9,7 @@ from typing import Final
 from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.convert_pool import kernel_of, window
 from relaxir.frontends.onnx.node import Node, Result
-from relaxir.sym import product
+from relaxir.sym import product, sub
 
 
 def gemm(n: Node) -> Result:
@@ -34,6 +34,30 @@ def conv(n: Node) -> Result:
     x, w = n.input(0), kernel_of(n, 1)
     spatial = x.type.rank - 2
     return n.emit("conv", x, w, n.optional(2), groups=n.attr("group", 1), **window(n, (0,) * spatial))
+
+
+def causal_conv(n: Node) -> Result:
+    """A depthwise convolution of a signal that follows its past: (batch, channels, length)."""
+    x, w = n.input(0), n.input(1)
+    batch, channels, length = x.type.shape
+    taps = w.type.shape[2]
+    past = n.optional(3)
+    if past is None:
+        past = n.emit("full", n.scalar(0.0, x.type.dtype), shape=(batch, channels, sub(taps, 1)))
+    whole = n.emit("concat", past, x, axis=2)
+    if isinstance(channels, int) and isinstance(taps, int):
+        y = n.emit("conv", whole, w, n.optional(2), groups=channels)
+    else:  # as many groups as channels, both known only at run time: a sum over windows
+        starts = n.emit("expand_dims", n.emit("arange", start=0, stop=length, dtype="int64"), axes=(1,))
+        places = n.emit("add", starts, n.emit("arange", start=0, stop=taps, dtype="int64"))
+        y = n.emit("sum", n.emit("multiply", n.emit("take", whole, places, axis=2), w), axes=(3,))
+        if n.given(2):
+            y = n.emit("add", y, n.emit("expand_dims", n.input(2), axes=(1,)))
+    name = n.attr("activation", "none")
+    if name not in ("none", "silu", "swish"):
+        n.unsupported(f"activation {name}")
+    state = n.emit("strided_slice", whole, axes=(2,), begin=(length,), size=(sub(taps, 1),))
+    return y if name == "none" else n.emit("silu", y), state
 
 
 def conv_transpose(n: Node) -> Result:
@@ -142,6 +166,7 @@ def einsum(n: Node) -> Result:
 NN: Final[Mapping[str, Converter]] = MappingProxyType(
     {
         "BatchNormalization": batch_norm,
+        "CausalConvWithState": causal_conv,
         "Conv": conv,
         "ConvTranspose": conv_transpose,
         "Einsum": einsum,

@@ -10,7 +10,7 @@ import numpy as np
 
 from relaxir.frontends.onnx.axes import axis_flags, kept_extents, spread, widened_extents
 from relaxir.frontends.onnx.convert_math import Converter
-from relaxir.frontends.onnx.node import FARTHEST, Node, Result
+from relaxir.frontends.onnx.node import MOST, Node, Result
 from relaxir.frontends.onnx.tensors import element_type
 from relaxir.frontends.onnx.values import Value
 from relaxir.ops.indexing import pad_pairs, reshape_target, slice_range
@@ -213,11 +213,12 @@ def sliced(
     ends: Sequence[DimLike],
     steps: Sequence[DimLike],
 ) -> Value:
-    """Slices of Python's meaning along some axes."""
+    """Slices along some axes, clamped as ONNX says."""
     if not len(axes) == len(starts) == len(ends) == len(steps):
         n.fail(f"{len(starts)} starts, {len(ends)} ends, {len(steps)} steps for {len(axes)} axes")
     extents = [x.type.shape[a] for a in axes]
-    parts = [slice_range(*bounds, n.facts) for bounds in zip(starts, ends, steps, extents, strict=True)]
+    given = zip(starts, ends, steps, extents, strict=True)
+    parts = [slice_range(*bounds, n.facts, onnx=True) for bounds in given]
     begin, size, step = (tuple(getattr(p, name) for p in parts) for name in ("begin", "size", "step"))
     return n.emit("strided_slice", x, axes=axes, begin=begin, size=size, step=step)
 
@@ -240,15 +241,15 @@ def pad(n: Node) -> Result:
 def input_pads(n: Node, rank: int) -> tuple[tuple[DimLike, DimLike], ...]:
     """Pads given by inputs, one pair per axis."""
     if not n.given(3):
-        return pad_pairs(n.dims(1, FARTHEST, "p", 2 * rank), rank)
+        return pad_pairs(n.dims(1, -MOST, "p", 2 * rank), rank)
     known = n.number(3)
     if known is not None:
         axes = tuple(n.axis(int(a), rank) for a in known.reshape(-1))
-        return pad_pairs(n.dims(1, FARTHEST, "p", 2 * len(axes)), rank, axes)
+        return pad_pairs(n.dims(1, -MOST, "p", 2 * len(axes)), rank, axes)
     count = n.type(3).shape[0]
     parts = (n.emit("strided_slice", n.input(1), axes=(0,), begin=(begin,), size=(count,)) for begin in (0, count))
     zeros = n.literal(np.zeros(rank), "int64")
-    before, after = (n.read(spread(n, zeros, p, n.input(3)), FARTHEST, "p") for p in parts)
+    before, after = (n.read(spread(n, zeros, p, n.input(3)), -MOST, "p", MOST) for p in parts)
     return tuple(zip(before, after, strict=True))
 
 
@@ -266,7 +267,7 @@ def range_(n: Node) -> Result:
     dtype = n.type(0).dtype
     if info(dtype).is_integer:
         start, stop, step = (
-            n.dims(i, FARTHEST, name, count=1)[0] for i, name in ((0, "start"), (1, "limit"), (2, "delta"))
+            n.dims(i, -MOST, name, count=1)[0] for i, name in ((0, "start"), (1, "limit"), (2, "delta"))
         )
         return n.emit("arange", start=start, stop=stop, step=step, dtype=dtype)
     numbers = [n.number(i) for i in range(3)]

@@ -67,7 +67,7 @@ class Importer:
         graph = self.source.model.graph
         if self.opset not in SUPPORTED_OPSETS:
             raise UnsupportedError(f"opset {self.opset} of `{self.source.name}`", code="import-unsupported")
-        self.problems.extend(unknown_nodes(graph, self.opset))
+        self.problems.extend(unknown_nodes(graph, self.source.opsets))
         stored = {t.name: t for t in graph.initializer}
         given = [i for i in graph.input if i.name not in stored]
         inputs = [self.input_type(i) for i in given]
@@ -136,7 +136,7 @@ class Importer:
         noted = len(self.problems)
         try:
             if converter is None:
-                self.expanded(proto, inputs)
+                self.expanded(proto, inputs, opset)
                 return
             node = Node(proto, inputs, self, opset, self.source.name)
             result = narrow_aware(node, converter)
@@ -154,9 +154,9 @@ class Importer:
             elif name and len(self.problems) == noted:
                 self.not_computed[name] = f"{describe(proto)}: output {index} `{name}` is not supported"
 
-    def expanded(self, proto: NodeProto, inputs: Sequence[Item | None]) -> None:
+    def expanded(self, proto: NodeProto, inputs: Sequence[Item | None], opset: int) -> None:
         """Import a node through its definition by simpler operators, if the standard has one."""
-        found = expand(proto, [v.type if isinstance(v, Value) else None for v in inputs], self.opset)
+        found = expand(proto, [v.type if isinstance(v, Value) else None for v in inputs], opset, self.opset)
         if found is None:
             self.report_unknown(proto)
             return
@@ -287,8 +287,9 @@ class Importer:
             self.scopes.pop()
 
     def run_branches(self, cond: Value, then: GraphProto, other: GraphProto, node: Node) -> tuple[Item, ...]:
-        """An If on a run-time condition; a sequence must have as many tensors in both branches."""
+        """An If on a run-time condition; both branches must give as many tensors, of the same ranks and types."""
         counts: list[tuple[int, ...]] = []
+        kinds: list[list[tuple[str, int]]] = []
 
         def branch(graph: GraphProto) -> Expr:
             with self.inside():
@@ -300,6 +301,9 @@ class Importer:
                 )
                 if counts[0] != counts[-1]:
                     node.unsupported("branches that give sequences of different lengths")
+                kinds.append([(v.type.dtype, v.type.rank) for p in parts for v in p])
+                if kinds[0] != kinds[-1]:
+                    node.unsupported("branches that give tensors of different ranks or types")
                 return TupleExpr(tuple(v.materialize(self.bb) for p in parts for v in p))
 
         test = cond if cond.type.rank == 0 else node.emit("reshape", cond, shape=())
@@ -444,15 +448,15 @@ def unknown(node: NodeProto) -> UnsupportedError:
     return UnsupportedError(f"{describe(node)}: the operator is not supported", code="import-unsupported")
 
 
-def unknown_nodes(graph: GraphProto, opset: int) -> list[RelaxirError]:
+def unknown_nodes(graph: GraphProto, opsets: Mapping[str, int]) -> list[RelaxirError]:
     """An error for each node, in subgraphs too, that has neither a converter nor a definition by simpler operators."""
     found: list[RelaxirError] = []
     for node in graph.node:
         domain = "" if node.domain == "ai.onnx" else node.domain
-        if (domain, node.op_type) not in CONVERTERS and not has_function(node, opset):
+        if (domain, node.op_type) not in CONVERTERS and not has_function(node, opsets.get(domain, 1)):
             found.append(unknown(node))
         for sub in subgraphs(node):
-            found.extend(unknown_nodes(sub, opset))
+            found.extend(unknown_nodes(sub, opsets))
     return found
 
 

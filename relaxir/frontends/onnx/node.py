@@ -24,7 +24,9 @@ from relaxir.sym import DimLike
 T = TypeVar("T")
 Result = Item | tuple[Item | None, ...]
 FARTHEST: Final = -(2**63)
-"""Least value of an index given at run time."""
+"""Least value of an index given at run time that is clamped."""
+MOST: Final = 2**47
+"""Greatest size or distance given at run time: no memory has more elements, and sums of several fit 64 bits."""
 REACH: Final = 2**48
 """Bound of places on axes that are given at run time: no axis is longer."""
 
@@ -198,7 +200,9 @@ class Node(Emitter):
             self.unsupported(f"{what} (input {index}) is known only at run time")
         return found
 
-    def dims(self, index: int, low: int = -(2**31), names: str = "d", count: int | None = None) -> tuple[DimLike, ...]:
+    def dims(
+        self, index: int, low: int = -(2**31), names: str = "d", count: int | None = None, high: int | None = MOST
+    ) -> tuple[DimLike, ...]:
         """A vector (or scalar) input as dimensions: shape arithmetic as it is, run-time data as fresh symbols.
 
         Args:
@@ -206,6 +210,7 @@ class Node(Emitter):
             low: least value an element may have; smaller ones are an error at run time.
             names: hint for the names of fresh symbols.
             count: number of elements it must have, where the operator fixes it; None: as many as its type says.
+            high: greatest value an element may have; None: any, for what is clamped.
         """
         value = self.input(index)
         if value.known is not None:
@@ -213,7 +218,7 @@ class Node(Emitter):
             if count is not None and len(found) != count:
                 self.fail(f"input {index} must have {count} elements, got {len(found)}")
             return found
-        return self.read(self.wide(index, count), low, names)
+        return self.read(self.wide(index, count), low, names, high)
 
     def places(self, index: int, names: str, count: int | None) -> tuple[DimLike, ...]:
         """Like `dims` for places on an axis: what is beyond every axis (as 2**63 - 1, for all of it) is `REACH`."""
