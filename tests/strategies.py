@@ -54,8 +54,9 @@ Draw = Callable[..., object]
 
 def scaled(examples: int) -> settings:
     """Settings of a test for which the profile's number of examples is too many: ten times more in the profile fuzz."""
-    usual = settings.get_profile("dev").max_examples
-    return settings(max_examples=examples * settings.default.max_examples // usual)  # type: ignore[union-attr]  # the default profile is set
+    usual, now = settings.get_profile("dev"), settings.default
+    assert now is not None
+    return settings(max_examples=examples * now.max_examples // usual.max_examples)
 
 
 NAMES = ("n", "m", "k", "size", "batch")
