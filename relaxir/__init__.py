@@ -21,6 +21,7 @@ from relaxir.support.errors import RelaxirError
 from relaxir.sym import broadcast, ceildiv, dim
 from relaxir.sym import max_ as max  # rx.max of dimensions
 from relaxir.sym import min_ as min  # rx.min of dimensions
+from relaxir.tir import PrimFunc
 
 __all__ = (
     "AnyType",
@@ -28,6 +29,7 @@ __all__ = (
     "FuncType",
     "IRModule",
     "Pipeline",
+    "PrimFunc",
     "PrimType",
     "RelaxirError",
     "ShapeType",

@@ -30,6 +30,7 @@ from relaxir.passes import (
     Schedule,
     SettleBroadcasts,
     SimplifyDims,
+    SinkViews,
 )
 
 GRAPH: Final = (
@@ -44,6 +45,7 @@ GRAPH: Final = (
     SettleBroadcasts(),  # sizes of broadcasts that all checks together decide
     SimplifyDims(),  # what is declared and checked shortens the shapes
     HoistReshape(),  # views meet views, transpositions meet transpositions
+    SinkViews(),  # unit axes of convolutions are dropped after what is fused with them
     Canonicalize(),
     MatchAttention(),  # products around a softmax become one operator
     MatchLookup(),  # products with one-hot rows become lookups

@@ -15,7 +15,7 @@ from relaxir.ir.types import ShapeType, TensorType, TupleType
 from relaxir.ops import TABLE
 from relaxir.ops.namespace import make_call
 from relaxir.ops.symbolic import evaluate_symbolic
-from relaxir.support.dtypes import info
+from relaxir.support.dtypes import Kind, info
 from relaxir.support.spans import Span
 from relaxir.sym import Dim, DimLike, Facts, free_dims
 
@@ -137,7 +137,18 @@ class Emitter:
         if isinstance(found, tuple):
             return tuple(Value(TensorType(f.shape, types[0].dtype), None, f) for f in found)
         dtype = "int64" if reads_shape or not types else result_dtype(op.name, types, attrs)
+        if not fits(found, dtype):
+            return None  # numbers wrap, which the operator itself does
         return Value(TensorType(found.shape, dtype), None, found)
+
+
+def fits(array: Array, dtype: str) -> bool:
+    """Whether a dtype can hold all the numbers among some dims."""
+    if dtype == "bool":
+        return True
+    kind = info(dtype)
+    low, high = (0, 1 << kind.bits) if kind.kind is Kind.UINT else (-(1 << kind.bits - 1), 1 << kind.bits - 1)
+    return all(low <= d < high for d in array.flat if isinstance(d, int))
 
 
 SIZE_ATTRIBUTES = frozenset({"shape", "size", "sizes", "repeats"})

@@ -30,6 +30,7 @@ from relaxir.ir.expr import (
     Var,
     const,
 )
+from relaxir.ir.lifting import captured, inherited, passing_on
 from relaxir.ir.loops import COUNTER, loop_problems, loop_type, widen
 from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.ir.op import InferCtx, is_symbolic
@@ -57,7 +58,9 @@ class BlockBuilder:
     def __init__(self, module: IRModule | None = None, strict: bool = False) -> None:
         self._functions: dict[str, AnyFunc] = dict(module.functions) if module is not None else {}
         self._signatures: dict[str, FuncType] = {}
+        self._captured: dict[str, tuple[Var, ...]] = {}
         self._scopes: list[Scope] = []
+        self._place: Span | None = None
         self._names = variable_names(())
         self._dims: dict[str, Dim] = {}
         self._taken: set[str] = set()  # names of all symbols of the function, those of finished bodies too
@@ -78,6 +81,9 @@ class BlockBuilder:
     ) -> Iterator[None]:
         """Build one function inside the ``with``; ``ret`` declares the result type (needed for recursion).
 
+        Inside another function it is a closure: the variables around it that it reads become its last parameters, and
+        `call` passes them.
+
         Args:
             name: global name, unique in the module.
             params: its parameters.
@@ -90,10 +96,11 @@ class BlockBuilder:
         if name in self._functions:
             raise VerifyError(f"function `{name}` is defined twice", code="verify-name")
         check_params(name, params)
-        if self._scopes:
-            raise VerifyError(f"function `{name}` starts inside another function", code="verify-scope")
         span = Span.caller()
-        self._names, self._dims, self._taken = variable_names(p.name for p in params), {}, set()
+        around = (self._names, self._dims, self._taken, self._facts)
+        nested = bool(self._scopes)
+        names = variable_names((*(self._names.taken if nested else ()), *(p.name for p in params)))
+        self._names, self._dims, self._taken = names, dict(self._dims) if nested else {}, set()
         for p in params:
             self._declare(free_dims_of_type(p.type), span)
         if ret is not None and not free_dims_of_type(ret):
@@ -101,25 +108,31 @@ class BlockBuilder:
         relations = parse_where(where, self._dims) if isinstance(where, str) else tuple(where)
         for r in relations:
             self._declare((*free_dims(r.left), *free_dims(r.right)), span)
-        self._facts = Facts(self._dims.values(), relations)
+        known = self._facts.relations if nested else ()
+        self._facts = Facts(self._dims.values(), (*known, *relations))
         if ret is not None:
             self._signatures[name] = FuncType(tuple(p.type for p in params), ret, pure)
         scope = Scope()
         self._scopes.append(scope)
         try:
             yield
-        except BaseException:
+        finally:
             self._scopes.pop()
-            raise
-        self._scopes.pop()
+            facts = self._facts
+            self._names, self._dims, self._taken, self._facts = around if nested else (names, self._dims, set(), facts)
         scope.close_block()
         if scope.result is None:
             raise VerifyError(f"function `{name}` has no result", help="call emit_func_output before the end")
         body = Body(tuple(scope.blocks), scope.result)
-        if ret is not None and subtype(body.type, ret, self._facts) <= Subtype.STATIC_MISMATCH:
+        if ret is not None and subtype(body.type, ret, facts) <= Subtype.STATIC_MISMATCH:
             raise InferError(f"function `{name}` is declared to give {describe(ret)}, but gives {describe(body.type)}")
+        self._captured[name] = captured(body, params) if nested else ()
+        params = (*params, *self._captured[name])
+        check_params(name, params)
+        body = passing_on(body, name, self._captured[name])
+        relations = (*inherited(known, params), *relations)
         self._functions[name] = Function(
-            tuple(params), body, ret or body.type, relations, MappingProxyType(dict(attrs or {})), pure, span
+            params, body, ret or body.type, relations, MappingProxyType(dict(attrs or {})), pure, span
         )
 
     @contextmanager
@@ -144,13 +157,13 @@ class BlockBuilder:
         return IRModule(self._functions)
 
     @contextmanager
-    def fragment(self, facts: Facts, names: Iterable[str]) -> Iterator[list[Binding]]:
+    def fragment(self, facts: Facts, names: Iterable[str], span: Span | None) -> Iterator[list[Binding]]:
         """Build loose bindings for a pass: symbols and relations come from ``facts``, ``names`` are taken.
 
-        The list is filled when the ``with`` ends.
+        All calls stand at ``span``, the place of what they replace. The list is filled when the ``with`` ends.
         """
         self._names, self._dims = variable_names(names), {d.name: d for d in facts.dims}
-        self._facts = facts
+        self._facts, self._place = facts, span
         scope = Scope()
         self._scopes.append(scope)
         collected: list[Binding] = []
@@ -294,7 +307,7 @@ class BlockBuilder:
 
     def call(self, callee: str, *args: Emittable) -> Var:
         """Call a graph function of the module (recursion: the function being built, if its ``ret`` is declared)."""
-        values = tuple(self.normalize(a) for a in args)
+        values = (*map(self.normalize, args), *self._captured.get(callee, ()))
         func = self._functions.get(callee)
         signature = func.type if isinstance(func, Function) else self._signatures.get(callee)
         if signature is None:
@@ -433,14 +446,15 @@ class BlockBuilder:
 
     def _infer(self, call: PendingCall) -> tuple[OpCall, tuple[Dim, ...]]:
         args = tuple(self._operand(a, call) for a in call.args)
-        ctx = self._ctx(call.op.name, call.span)
+        span = self._place or call.span
+        ctx = self._ctx(call.op.name, span)
         attrs_new = tuple(d for d in attr_symbols(call.attrs) if d.name not in self._dims)
         if attrs_new:
             names = ", ".join(f"`{d.name}`" for d in attrs_new)
             ctx.fail(f"symbol {names} is not defined in this function", help="declare it by a parameter or match_cast")
         type_ = call.op.infer(tuple(a.type for a in args), call.attrs, ctx)
         self._adopt(ctx)
-        return OpCall(call.op, args, call.attrs, type_, call.span), tuple(ctx.defined)
+        return OpCall(call.op, args, call.attrs, type_, span), tuple(ctx.defined)
 
     def _operand(self, value: object, call: PendingCall) -> Expr:
         """Numbers take the dtype of the first tensor operand; of the first that is no mask where they are no bools."""

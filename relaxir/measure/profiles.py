@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -65,6 +64,7 @@ class Profile:
     Attributes:
         function: which.
         seconds: time of a call from Python, the median.
+        outside: time of a call that is in no kernel, the median: the call itself, checks, memory.
         kernels: the kernels, the slowest first.
         peaks: the machine's limits.
         spans: begin and end of each call in nanoseconds.
@@ -73,15 +73,11 @@ class Profile:
 
     function: str
     seconds: float
+    outside: float
     kernels: tuple[KernelTime, ...]
     peaks: Peaks
     spans: tuple[tuple[int, int], ...]
     events: tuple[Event, ...]
-
-    @property
-    def outside(self) -> float:
-        """Seconds of a call that are in no kernel: the call itself, checks, memory."""
-        return max(0.0, self.seconds - sum(k.seconds for k in self.kernels))
 
     def cells(self) -> list[tuple[str, ...]]:
         """A line of text for each kernel, under `COLUMNS`; the last line is what is outside of them."""
@@ -150,8 +146,11 @@ def profile(
         )
     limits = measure_peaks(exe.context.library.cdll.rx_threads()) if peaks is None else peaks
     spans, events = observe(exe, call, count)
-    seconds = median(1e-9 * (end - begin) for begin, end in spans)
-    return Profile(function, seconds, kernel_times(spans, events), limits, spans, events)
+    calls = by_call(spans, events)
+    seconds = [1e-9 * (end - begin) for begin, end in spans]
+    rest = [s - sum(e.seconds for e in own) for s, own in zip(seconds, calls, strict=True)]
+    kernels = kernel_times(calls)
+    return Profile(function, median(seconds), max(0.0, median(rest)), kernels, limits, spans, events)
 
 
 def observe(
@@ -174,19 +173,24 @@ def _timed(call: Callable[[], object]) -> tuple[int, int]:
     return begin, time.perf_counter_ns()
 
 
-def kernel_times(spans: Sequence[tuple[int, int]], events: Sequence[Event]) -> tuple[KernelTime, ...]:
-    """Sums by kernel of each call, then the medians over the calls; events of other threads' calls are left out."""
-    sums: list[dict[str, list[Event]]] = [defaultdict(list) for _ in spans]
+def by_call(spans: Sequence[tuple[int, int]], events: Sequence[Event]) -> list[list[Event]]:
+    """The events within each call."""
+    found: list[list[Event]] = [[] for _ in spans]
     current = 0
     for event in events:
         while current < len(spans) - 1 and event.begin > spans[current][1]:
             current += 1
-        sums[current][event.place.kernel].append(event)
+        found[current].append(event)
+    return found
+
+
+def kernel_times(calls: Sequence[Sequence[Event]]) -> tuple[KernelTime, ...]:
+    """Sums by kernel of each call, then the medians over the calls; the slowest first."""
     found = []
-    for kernel in dict.fromkeys(e.place.kernel for e in events):
-        runs = [s[kernel] for s in sums if kernel in s]
-        seconds = median(1e-9 * sum(e.end - e.begin for e in run) for run in runs)
+    for place in dict.fromkeys(e.place.kernel for own in calls for e in own):
+        runs = [run for own in calls if (run := [e for e in own if e.place.kernel == place])]
         works = [e.place.work(e.sizes) for e in runs[0]]
         flops, bytes_ = sum(int(w.flops) for w in works), sum(int(w.bytes) for w in works)
-        found.append(KernelTime(kernel, len(works), max(seconds, 1e-9), flops, bytes_))
+        seconds = median(sum(e.seconds for e in run) for run in runs)
+        found.append(KernelTime(place, len(works), seconds, flops, bytes_))
     return tuple(sorted(found, key=lambda k: -k.seconds))

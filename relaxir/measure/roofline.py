@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from html import escape
+from math import atan2, degrees
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from relaxir.measure.peaks import Peaks
 from relaxir.measure.profiles import COLUMNS, KernelTime, Profile, shortened
@@ -34,24 +36,23 @@ def figure(profile: Profile) -> Figure:
     axes.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="GFLOP/s")
     low, high = extent(drawn, profile.peaks)
     roofs(axes, profile.peaks, low, high)
+    handles = []
     for i, k in enumerate(drawn):
         named = i < len(COLOURS)
-        axes.scatter(
-            k.flops / k.bytes,
-            1e-9 * k.flop_rate,
-            s=30 + 1200 * k.seconds / profile.seconds,
-            color=COLOURS[i] if named else OTHER,
-            alpha=0.7,
-            label=f"{shortened(k.kernel)}, {k.seconds / profile.seconds:.1%}" if named else None,
-            zorder=3 + len(drawn) - i,
-        )
+        colour = COLOURS[i] if named else OTHER
+        share = k.seconds / profile.seconds
+        place = (k.flops / k.bytes, 1e-9 * k.flop_rate)
+        axes.scatter(*place, s=30 + 1200 * share, color=colour, alpha=0.7, zorder=3 + len(drawn) - i)
+        if named:
+            label = f"{shortened(k.kernel)}, {share:.1%}"
+            handles.append(Line2D([], [], marker="o", linestyle="", color=colour, label=label))
     axes.set_xlim(low, high)
+    axes.set_ylim(top=4e-9 * profile.peaks.flops)
     axes.grid(visible=True, which="both", alpha=0.2)
     axes.set_title(f"{profile.title}, threads: {profile.peaks.threads}")
-    if drawn:
-        legend = plot.legend(loc="outside lower center", ncols=2, fontsize=8, title="kernel, share of the time")
-        for handle in legend.legend_handles:
-            handle.set_sizes([30])
+    if handles:
+        title = "kernel, share of the time"
+        plot.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=8, title=title)
     hidden = [k for k in profile.kernels if not (k.flops and k.bytes)]
     if hidden:
         share = sum(k.seconds for k in hidden) / profile.seconds
@@ -73,16 +74,22 @@ def roofs(axes: Axes, peaks: Peaks, low: float, high: float) -> None:
     for name, bandwidth, style in (("memory", peaks.dram, "-"), ("cache", peaks.cache, "--")):
         places = [low, peaks.flops / bandwidth, high]
         axes.plot(places, [1e-9 * peaks.roof(x, bandwidth) for x in places], style, color="black", linewidth=1)
-        where = (low * 1.2, 1e-9 * peaks.roof(low * 1.2, bandwidth))
-        text = f"{name}, {1e-9 * bandwidth:.0f} GB/s"
-        axes.annotate(text, where, xytext=(0, 4), textcoords="offset points", fontsize=8)
-    axes.annotate(
-        f"multiply-adds, {1e-9 * peaks.flops:.0f} GFLOP/s",
-        (high, 1e-9 * peaks.flops),
-        xytext=(-4, 4),
-        textcoords="offset points",
-        ha="right",
-        fontsize=8,
+        text(
+            axes,
+            f"{name}, {1e-9 * bandwidth:.0f} GB/s",
+            low * 1.2,
+            1e-9 * peaks.roof(low * 1.2, bandwidth),
+            rising=True,
+        )
+    ceiling = 1e-9 * peaks.flops
+    text(axes, f"multiply-adds, {ceiling:.0f} GFLOP/s", peaks.flops / peaks.cache, ceiling, rising=False)
+
+
+def text(axes: Axes, words: str, x: float, y: float, rising: bool) -> None:
+    """Words just above a line: one that rises through the origin, or a level one."""
+    slope = degrees(atan2(y, x)) if rising else 0.0
+    axes.text(
+        x, y * 1.08, words, fontsize=8, rotation=slope, rotation_mode="anchor", transform_rotates_text=True, va="bottom"
     )
 
 

@@ -25,7 +25,6 @@ def trace_events(profile: Profile) -> list[dict[str, Any]]:
     found += [entry(profile.function, begin, end, {"call": i}) for i, (begin, end) in enumerate(profile.spans)]
     for event in profile.events:
         work = event.place.work(event.sizes)
-        seconds = max(1e-9 * (event.end - event.begin), 1e-9)
         found.append(
             entry(
                 event.place.kernel,
@@ -33,8 +32,8 @@ def trace_events(profile: Profile) -> list[dict[str, Any]]:
                 event.end,
                 {
                     "sizes": dict(zip(event.place.sizes, event.sizes, strict=True)),
-                    "GFLOP/s": round(1e-9 * int(work.flops) / seconds, 2),
-                    "GB/s": round(1e-9 * int(work.bytes) / seconds, 2),
+                    "GFLOP/s": round(1e-9 * int(work.flops) / event.seconds, 2),
+                    "GB/s": round(1e-9 * int(work.bytes) / event.seconds, 2),
                 },
             )
         )

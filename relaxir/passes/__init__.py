@@ -29,6 +29,7 @@ from relaxir.passes.reuse_inputs import ReuseInputs
 from relaxir.passes.schedule import Schedule
 from relaxir.passes.settle_broadcasts import SettleBroadcasts
 from relaxir.passes.simplify_dims import SimplifyDims
+from relaxir.passes.sink_views import SinkViews
 
 PASSES: Final[tuple[type[Pass], ...]] = (
     Canonicalize,
@@ -41,6 +42,7 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     SettleBroadcasts,
     SimplifyDims,
     HoistReshape,
+    SinkViews,
     MatchAttention,
     MatchLookup,
     MatchPatterns,
@@ -88,5 +90,6 @@ __all__ = (
     "Schedule",
     "SettleBroadcasts",
     "SimplifyDims",
+    "SinkViews",
     "run_instrumented",
 )

@@ -16,7 +16,7 @@ After:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -40,9 +40,11 @@ from relaxir.ir.expr import (
     Var,
 )
 from relaxir.ir.module import AnyFunc, IRModule
+from relaxir.ir.numbering import ConstantNumbers
 from relaxir.ir.rewrite import function_dims
 from relaxir.ir.types import ShapeType, TensorType, TupleType, Type, type_dims
 from relaxir.passes.base import Level, Pass, PassContext
+from relaxir.passes.check_sizes import with_size_checks
 from relaxir.passes.entry import EntryBinder, condition
 from relaxir.passes.lower_loop import LoopLowering
 from relaxir.support.errors import UnsupportedError
@@ -71,6 +73,7 @@ from relaxir.tir import (
     const,
 )
 from relaxir.tir import If as TIf
+from relaxir.tir.func import AttrValue
 from relaxir.tir.host import REUSE
 
 
@@ -90,29 +93,10 @@ def tensor_of(t: Type) -> TensorType:
     raise UnsupportedError(f"a value of type {t} cannot cross a function boundary", code="lower-unsupported")
 
 
-@dataclass
-class Constants:
-    """The module's constant table: equal data is stored once."""
-
-    items: list[Constant] = field(default_factory=list)
-    index: dict[str, int] = field(default_factory=dict)
-    by_object: dict[Constant, int] = field(default_factory=dict)
-
-    def number(self, c: Constant) -> int:
-        """Index of a constant."""
-        if c not in self.by_object:
-            digest = c.digest
-            if digest not in self.index:
-                self.index[digest] = len(self.items)
-                self.items.append(c)
-            self.by_object[c] = self.index[digest]
-        return self.by_object[c]
-
-
 class _Lowering:
     """Builds the host program of one function."""
 
-    def __init__(self, name: str, func: Function, programs: Mapping[str, PrimFunc], constants: Constants) -> None:
+    def __init__(self, name: str, func: Function, programs: Mapping[str, PrimFunc], constants: ConstantNumbers) -> None:
         self.name = name
         self.func = func
         self.programs = programs
@@ -161,8 +145,12 @@ class _Lowering:
                 outputs[index] = target
         body = Seq((*self.preamble, *stmts))
         everything = (*(b for b, _ in params), *(outputs[i] for i in range(len(results))))
-        attrs = MappingProxyType({"scope": "host", **{k: v for k, v in self.func.attrs.items() if k == REUSE}})
-        return PrimFunc(everything, body, (), len(results), 0, attrs, self.func.span)
+        reuse = self.func.attrs.get(REUSE)
+        attrs: dict[str, AttrValue] = {"scope": "host"}
+        if isinstance(reuse, tuple):
+            attrs[REUSE] = tuple(map(str, reuse))
+        program = PrimFunc(everything, body, (), len(results), 0, MappingProxyType(attrs), self.func.span)
+        return with_size_checks(self.name, program, self.programs)
 
     def claim(self, body: Body) -> None:
         """Find the results that can be computed right in the caller's memory: made by a call here, and only once."""
@@ -395,7 +383,7 @@ class _Lowering:
 
     def constant(self, c: Constant) -> Buffer:
         """The buffer of a constant; all are named before the first statement."""
-        number = self.constants.number(c)
+        number = self.constants(c)
         if number not in self.loaded:
             buffer = self.buffer(f"w{number}", c.type)
             self.loaded[number] = buffer
@@ -439,7 +427,7 @@ class LowerHost(Pass):
 
     def run(self, module: IRModule, ctx: PassContext) -> IRModule:
         """Lower each function; the table stands in the module's attribute ``constants``."""
-        constants = Constants()
+        constants = ConstantNumbers()
         programs = module.prim_funcs()
         changed: dict[str, AnyFunc | None] = {
             name: _Lowering(name, func, programs, constants).lower() for name, func in module.graph_functions().items()

@@ -1,13 +1,15 @@
 """Find the results that may be written into the memory of an input, should a caller donate it.
 
 Before:
+    @R.function
     def main(x: R.Tensor(("n",), "f32")):
-        lv0 = R.call_tir(Module.add, (x, R.const(1.0, "f32")), ...)     # reads x[i], then writes lv0[i]; x is not used again
+        lv0 = R.call_tir(Module.add, (x, R.const(1.0, "f32")), ...)     # reads x[i], writes lv0[i]
         return lv0
 After:
     @R.function(reuse=("0>0",))          # the memory of input 0 may hold output 0
     def main(x: R.Tensor(("n",), "f32")):
-        ...
+        lv0 = R.call_tir(Module.add, (x, R.const(1.0, "f32")), ...)
+        return lv0
 
 An input qualifies that is not read after the call which makes the result; where that call itself reads it, only if it
 does so at exactly the index that it writes. The program of such a call is marked (``donated``), so that the backend

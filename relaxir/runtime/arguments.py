@@ -150,7 +150,7 @@ def check_apart(signature: Signature, inputs: Sequence[Array], outputs: Sequence
 
 
 def reused(signature: Signature, arrays: Sequence[Array], donated: Collection[int]) -> dict[int, Array]:
-    """The donated inputs that hold results, by the result's place: those that can be written and lie apart from others."""
+    """The donated inputs that hold results, by the result's place: those that can be written and lie apart."""
     found: dict[int, Array] = {}
     taken: set[int] = set()
     for i, j in signature.reuse:

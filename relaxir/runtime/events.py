@@ -68,6 +68,11 @@ class Event:
     end: int
     sizes: tuple[int, ...]
 
+    @property
+    def seconds(self) -> float:
+        """How long it took: at least the clock's nanosecond, so that rates are finite."""
+        return 1e-9 * max(1, self.end - self.begin)
+
 
 class Recorder:
     """Room for events; within ``with`` what runs is noted, from the beginning of the room.

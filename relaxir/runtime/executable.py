@@ -16,7 +16,7 @@ from relaxir.runtime.arguments import as_array, as_outputs, check_apart, match_n
 from relaxir.runtime.callbacks import Imports
 from relaxir.runtime.events import Recorder
 from relaxir.runtime.facts import Facts
-from relaxir.runtime.quick import INTERFACE, QuickCall, unready
+from relaxir.runtime.quick import INTERFACE, QuickCall
 from relaxir.runtime.records import CallRecord, Marshal
 from relaxir.runtime.signature import Signature
 from relaxir.support.checks import check_count, check_kind
@@ -80,7 +80,32 @@ class _Block:
 
 
 class CompiledFunction:
-    """A function of an `Executable`: call it with arrays, by position or by name."""
+    """A function of an `Executable`: call it with arrays, by position or by name.
+
+    A call gives one array for one result, else a tuple. Results are the caller's own. It may raise:
+
+    - `ArgumentError`: wrong names, count, dtype or rank;
+    - `RuntimeShapeError`: extents that contradict the signature or each other;
+    - `RuntimeIndexError`: an index out of range;
+    - `RuntimeFailure`: memory, division by zero.
+
+    ``__call__`` is each object's own: after the first call it is native code, since Python code around it would take
+    as long as a small kernel.
+    """
+
+    __slots__ = (
+        "__call__",
+        "__weakref__",
+        "_elements",
+        "_index",
+        "_kinds",
+        "_marshal",
+        "_owner",
+        "_quick",
+        "_signature",
+    )
+
+    __call__: Callable[..., Any]
 
     def __init__(self, signature: Signature, index: int, owner: Executable) -> None:
         self._signature = signature
@@ -90,7 +115,7 @@ class CompiledFunction:
         self._elements = tuple((i, o.element) for i, o in enumerate(signature.outputs) if o.element)
         self._kinds = tuple(info(o.type.dtype).numpy.str for o in signature.outputs)
         self._quick: QuickCall | None = None
-        self._try: Callable[..., Any] = unready
+        self.__call__ = self._general
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -110,28 +135,13 @@ class CompiledFunction:
     def __repr__(self) -> str:
         return f"<compiled {self._signature}>"
 
-    def __call__(self, /, *args: object, **feeds: object) -> Array | tuple[Array, ...]:
-        """Run; one array for one result, else a tuple. Results are the caller's own.
-
-        Raises:
-            ArgumentError: wrong names, count, dtype or rank.
-            RuntimeShapeError: extents that contradict the signature or each other.
-            RuntimeIndexError: an index out of range.
-            RuntimeFailure: memory, division by zero.
-        """
-        answer = self._try(*args, **feeds)
-        if answer is None:
-            answer = self._slowly(args, feeds)
-        elif type(answer) is int:
-            self._owner.raise_status(answer)
-        return answer
-
-    def _slowly(self, args: Sequence[object], feeds: Mapping[str, object]) -> Array | tuple[Array, ...]:
-        """Run a call that native code does not take itself: arguments to convert, errors to word, the first call."""
-        context = self._owner.context
+    def _general(self, /, *args: object, **feeds: object) -> Array | tuple[Array, ...]:
+        """Run any call: the first, and those with arguments to convert or to refuse."""
+        context, owner = self._owner.context, self._owner
         if self._quick is None and context.quick and not self._elements:
-            self._quick = QuickCall(context.quick, self._signature, self._index, context.address, context)
-            self._try = self._quick.function
+            plan = (context.quick, self._signature, self._index, context.address, context)
+            self._quick = QuickCall(*plan, self._general, owner.raise_status)
+            self.__call__ = self._quick.function
         return self._results(args, feeds, frozenset())
 
     def into(self, outputs: Sequence[Array], *args: object, **feeds: object) -> None:

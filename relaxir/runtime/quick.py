@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
-import numpy._core._multiarray_umath as _umath
+from numpy._core import multiarray
 
 from relaxir.runtime.records import READABLE, dtype_word
 from relaxir.runtime.signature import Signature
@@ -41,6 +41,8 @@ _INTERFACE: Final = (
     "PyCapsule_SetContext",
     "PyCapsule_GetContext",
     "PyCapsule_GetPointer",
+    "PyObject_CallOneArg",
+    "PyObject_Vectorcall",
     "PyTuple_New",
     "PyTuple_SetItem",
     "PyLong_FromLong",
@@ -51,10 +53,12 @@ _INTERFACE: Final = (
 _NUMPY: Final = MappingProxyType({"PyArray_Type": 2, "PyArray_NewFromDescr": 94, "PyArray_SetBaseObject": 282})
 """Places in NumPy's table of functions, the same since NumPy 1.7."""
 
-TABLE: Final = MappingProxyType({f"I_{n}": 8 * i for i, n in enumerate((*_INTERFACE, *_NUMPY, "None"))})
+TABLE: Final = MappingProxyType({f"I_{n}": 8 * i for i, n in enumerate((*_INTERFACE, *_NUMPY))})
 """The table of addresses that a library is given once."""
 
-_PLAN: Final = ("P_CONTEXT", "P_FUNCTION", "P_INPUTS", "P_OUTPUTS", "P_SINGLE", "P_OWNER", "P_SIZES")
+_PLAN: Final = (
+    "P_CONTEXT", "P_FUNCTION", "P_INPUTS", "P_OUTPUTS", "P_SINGLE", "P_SIZES", "P_OWNER", "P_GENERAL", "P_FAIL",
+)  # fmt: skip
 PLAN: Final = MappingProxyType({name: 8 * i for i, name in enumerate(_PLAN)})
 """What a built-in function knows of its function; a row for each tensor follows."""
 PLAN_BYTES: Final = 8 * len(_PLAN)
@@ -82,9 +86,9 @@ def interface_table() -> bytes | None:
         return None
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    api = ctypes.cast(pointer(_umath._ARRAY_API, None), ctypes.POINTER(ctypes.c_void_p))
+    api = ctypes.cast(pointer(multiarray._ARRAY_API, None), ctypes.POINTER(ctypes.c_void_p))
     functions = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in _INTERFACE]
-    return struct.pack(f"{len(TABLE)}q", *functions, *(api[place] for place in _NUMPY.values()), id(None))
+    return struct.pack(f"{len(TABLE)}q", *functions, *(api[place] for place in _NUMPY.values()))
 
 
 def _as_expected() -> bool:
@@ -111,31 +115,41 @@ def _as_expected() -> bool:
     )
 
 
-def unready(*args: object, **feeds: object) -> Any:
-    """Stands for a quick call that is not made yet: never takes a call."""
-
-
 INTERFACE: Final = interface_table()
 
 
 class QuickCall:
     """The built-in function of one compiled function, and what its native code points to.
 
-    ``function(*args, **feeds)`` gives the results; None where the arguments are not exactly arrays of the declared
-    dtypes and ranks, compact and in place; a native status where the call failed.
+    ``function(*args, **feeds)`` gives the results. Where the arguments are not exactly arrays of the declared dtypes
+    and ranks, compact and in place, it calls ``general`` with them; where the call fails, ``fail`` with the native
+    status.
+
+    Args:
+        entry: address of the library's ``rx_python``.
+        context: address of the native context.
+        owner: keeps the context alive; every result holds it.
     """
 
-    def __init__(self, entry: int, signature: Signature, index: int, context: int, owner: object) -> None:
+    def __init__(
+        self,
+        entry: int,
+        signature: Signature,
+        index: int,
+        context: int,
+        owner: object,
+        general: Callable[..., Any],
+        fail: Callable[[int], Any],
+    ) -> None:
         specs = (*signature.inputs, *signature.outputs)
-        self._kept = (owner, tuple(s.name for s in specs), tuple(info(s.type.dtype).numpy for s in specs))
+        names, dtypes = tuple(s.name for s in specs), tuple(info(s.type.dtype).numpy for s in specs)
+        self._kept = (owner, general, fail, names, dtypes)
+        counts = (len(signature.inputs), len(signature.outputs), signature.single)
         sizes = sum(s.type.rank for s in signature.outputs)
-        head = (context, index, len(signature.inputs), len(signature.outputs), signature.single, id(owner), sizes)
-        rows = [
-            word
-            for name, dtype, spec in zip(self._kept[1], self._kept[2], specs, strict=True)
-            for word in (id(name), id(dtype), spec.type.rank, dtype_word(spec))
-        ]
-        plan = struct.pack(f"{len(head) + len(rows)}q", *head, *rows)
+        words = [context, index, *counts, sizes, id(owner), id(general), id(fail)]
+        for name, dtype, spec in zip(names, dtypes, specs, strict=True):
+            words += (id(name), id(dtype), spec.type.rank, dtype_word(spec))
+        plan = struct.pack(f"{len(words)}q", *words)
         self._method = MethodDef(b"call", entry, _FAST_KEYWORDS, None)
         make = ctypes.pythonapi.PyCFunction_NewEx
         make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)

@@ -100,6 +100,7 @@ def rows_in_parts(block: Block, lane: Axis, reduce: Axis, plain: Stmt, machine: 
     store, init, j = block.body, block.init, lane.var
     if not isinstance(store, Store) or not isinstance(init, Store) or store.combine is None:
         return plain
+    how = store.combine
     each, left = floordiv(reduce.extent, ROW_PARTS), mod(reduce.extent, ROW_PARTS)
     part = Buffer("parts", (ROW_PARTS, lane.extent), store.buffer.dtype)
     p, q, k, r = Axis(Var("part"), ROW_PARTS), Axis(Var("part"), ROW_PARTS), Axis(Var("k"), each), Axis(Var("k"), left)
@@ -109,17 +110,17 @@ def rows_in_parts(block: Block, lane: Axis, reduce: Axis, plain: Stmt, machine: 
 
     def own(at: Mapping[Var, Expr], width: Expr) -> Stmt:
         place = (p.var, at[j])
-        clear = lanes(width, Store(part, place, identity(store.combine, part.dtype)))
+        clear = lanes(width, Store(part, place, identity(how, part.dtype)))
         value = substitute_vars(store.value, {**at, reduce.var: p.var * as_expr(each) + k.var})
-        return seq(clear, nest((k,), lanes(width, Store(part, place, value, store.combine))))
+        return seq(clear, nest((k,), lanes(width, Store(part, place, value, how))))
 
     def total(at: Mapping[Var, Expr], width: Expr) -> Stmt:
         indices = tuple(substitute_vars(i, at) for i in store.indices)
         value = substitute_vars(store.value, {**at, reduce.var: as_expr(each) * ROW_PARTS + r.var})
         return seq(
             lanes(width, substitute_vars(init, at)),
-            nest((q,), lanes(width, Store(store.buffer, indices, part[q.var, at[j]], store.combine))),
-            nest((r,), lanes(width, Store(store.buffer, indices, value, store.combine))) if left != 0 else None,
+            nest((q,), lanes(width, Store(store.buffer, indices, part[q.var, at[j]], how))),
+            nest((r,), lanes(width, Store(store.buffer, indices, value, how))) if left != 0 else None,
         )
 
     shared = parallel((p,), strips(lane, part, own), machine)

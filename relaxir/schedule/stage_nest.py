@@ -8,7 +8,7 @@ from relaxir.schedule.loops import FEW_POINTS, Machine, chunked_vector, loop, ne
 from relaxir.schedule.parts import element_in_parts, rows_in_parts, strip_count, strips
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
-from relaxir.sym import DimLike, ceildiv, floordiv, is_const, mod, product
+from relaxir.sym import DimLike, ceildiv, is_const, product
 from relaxir.tir import (
     Alloc,
     Axis,
@@ -29,7 +29,6 @@ from relaxir.tir import (
     as_expr,
     const,
     eq,
-    identity,
     minimum,
 )
 from relaxir.tir.access import loads_of, stride
@@ -172,17 +171,17 @@ def parallel_nest(block: Block, machine: Machine) -> Stmt:
     if split.tile is not None and split.lane is not None:
         return _tiled(block, split, machine)
     body = inner_body(block, split, machine)
-    if machine.target.threads > 1 and split.lane is not None and not split.outer:
-        if split.lane_reduces and not split.reduce:
-            return guard_broadcast(element_in_parts(block, split.lane, body), split.lane)
+    whole = machine.target.threads > 1 and split.lane is not None and not split.outer
+    if whole and split.lane is not None and split.lane_reduces and not split.reduce:
+        return guard_broadcast(element_in_parts(block, split.lane, body), split.lane)
     points = product(a.extent for a in split.outer)
     few = is_const(points) and int(points) <= FEW_POINTS
     if few and split.lane is not None and not block_reduces(block):
         return guard_broadcast(chunked_vector(split.lane, nest(split.outer, body), machine), split.lane)
-    if block_reduces(block) and split.lane is not None and not split.lane_reduces and isinstance(body, For):
-        strips = Axis(body.var, strip_count(split.lane, block.body.buffer))
-        plain = parallel((*split.outer, strips), body.body, machine)
-        if machine.target.threads > 1 and not split.outer and len(split.reduce) == 1:
+    if split.lane is not None and split.reduce and isinstance(body, For) and isinstance(block.body, Store):
+        count = Axis(body.var, strip_count(split.lane, block.body.buffer))
+        plain = parallel((*split.outer, count), body.body, machine)
+        if whole and len(split.reduce) == 1:
             plain = rows_in_parts(block, split.lane, split.reduce[0], plain, machine)
         return guard_broadcast(plain, split.lane)
     return guard_broadcast(parallel(split.outer, body, machine), split.lane)
@@ -210,22 +209,35 @@ def _tiled(block: Block, split: Split, machine: Machine) -> Stmt:
     body = loop(i, rest[0], loop(j, rest[1], moved, ForKind.VECTOR))
     store, lanes = block.body, machine.target.lanes("float32")
     copies = isinstance(store, Store) and isinstance(store.value, Load) and info(store.buffer.dtype).bytes == 4
-    if copies and 1 < lanes <= TILE:
-        full = _squares(block.body, (tile, lane), starts, lanes)
-        partial = [r for r in rest if not isinstance(r, Const)]
-        for r in partial:
-            full = If(eq(r, const(TILE)), full, body)
+    if isinstance(store, Store) and copies and 1 < lanes <= TILE:
+        full = _squares(store, (tile, lane), starts, lanes)
+        cut = tuple(a for a, r in zip((tile, lane), rest, strict=True) if not isinstance(r, Const))
+        edge = _squares(store, (tile, lane), starts, lanes, cut) if cut else full
+        for r in rest:
+            full = full if isinstance(r, Const) else If(eq(r, const(TILE)), full, edge)
         body = full
     outer = tuple(a for a in split.outer if a is not tile)
     return guard_broadcast(parallel((*outer, *blocks), body, machine), lane)
 
 
-def _squares(body: Stmt, axes: tuple[Axis, Axis], starts: dict[Var, Expr], lanes: int) -> Stmt:
-    """A whole tile in squares that the backend transposes in registers."""
+def _squares(
+    store: Store, axes: tuple[Axis, Axis], starts: dict[Var, Expr], lanes: int, cut: tuple[Axis, ...] = ()
+) -> Stmt:
+    """A tile in squares that the backend transposes in registers; along the axes ``cut`` it may be a part of one.
+
+    before: ``for i < min(m - it*16, 16): vector j < min(n - jt*16, 16): y[i', j'] = x[j', i']``; after, at the edges,
+    ``unroll i < 16: vector j < 16: if i' < m: if j' < n: y[i', j'] = x[min(j', n - 1), i']``
+    """
     down, along, i, j = Var("down"), Var("along"), Var("i"), Var("j")
     tile, lane = axes
     at = {tile.var: starts[tile.var] + (down * lanes + i), lane.var: starts[lane.var] + (along * lanes + j)}
-    square = For(i, const(lanes), For(j, const(lanes), substitute_vars(body, at), ForKind.VECTOR), ForKind.UNROLL)
+    read = {**at, lane.var: minimum(at[lane.var], as_expr(lane.extent) - 1)} if lane in cut else at
+    indices = tuple(substitute_vars(e, at) for e in store.indices)
+    body: Stmt = Store(store.buffer, indices, substitute_vars(store.value, read))
+    for axis in (lane, tile):
+        if axis in cut:
+            body = If(at[axis.var] < as_expr(axis.extent), body)
+    square = For(i, const(lanes), For(j, const(lanes), body, ForKind.VECTOR), ForKind.UNROLL)
     return loop(down, TILE // lanes, loop(along, TILE // lanes, square))
 
 

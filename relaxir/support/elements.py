@@ -23,8 +23,8 @@ SMALL_INTEGERS: Final[Mapping[str, str]] = MappingProxyType(
 
 def held(array: Array, element: str, stored: np.dtype[Any]) -> Array:
     """An array of ``element`` as the ``stored`` dtype; any other array as it is."""
-    if not element or array.dtype.name != element:
-        return array
+    if not element or array.dtype.name != element or array.dtype.newbyteorder("=") == stored:
+        return array  # of a NumPy dtype, whatever its byte order
     return array.astype(stored) if element in SMALL_INTEGERS else array.view(stored)
 
 

@@ -16,11 +16,7 @@ class UniqueNames:
     """
 
     def __init__(self, taken: Iterable[str] = (), separator: str = "_", first: int = 1) -> None:
-        """Args:
-        taken: names that no new one may equal.
-        separator: stands between the stem and its number.
-        first: the first number.
-        """
+        """Start with the names ``taken``; numbers begin with ``first`` and stand after ``separator``."""
         self.taken = set(taken)
         self._separator = separator
         self._first = first

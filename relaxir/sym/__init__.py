@@ -23,6 +23,7 @@ from relaxir.sym.expr import (
 )
 from relaxir.sym.facts import BroadcastResult, Facts
 from relaxir.sym.fold import broadcasts, fold
+from relaxir.sym.limits import LARGEST, SHOWN, exact, exact_parts, overflow
 from relaxir.sym.normalize import evaluate, normalize
 from relaxir.sym.parser import parse, parse_relation, parse_where
 from relaxir.sym.printer import to_text
@@ -30,6 +31,8 @@ from relaxir.sym.relation import Proof, Relation
 from relaxir.sym.unify import Unification, solve_linear, unify
 
 __all__ = (
+    "LARGEST",
+    "SHOWN",
     "BroadcastResult",
     "ConflictError",
     "Dim",
@@ -45,6 +48,8 @@ __all__ = (
     "ceildiv",
     "dim",
     "evaluate",
+    "exact",
+    "exact_parts",
     "floordiv",
     "fold",
     "free_dims",
@@ -55,6 +60,7 @@ __all__ = (
     "mod",
     "mul",
     "normalize",
+    "overflow",
     "parse",
     "parse_relation",
     "parse_where",

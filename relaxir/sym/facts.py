@@ -18,7 +18,6 @@ from relaxir.sym.poly import Poly
 from relaxir.sym.rebuild import Rebuilder
 from relaxir.sym.relation import Proof, Relation
 
-
 NONE: Final[Mapping[Dim, DimLike]] = MappingProxyType({})
 """No definitions."""
 

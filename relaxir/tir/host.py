@@ -16,8 +16,8 @@ from relaxir.tir.func import PrimFunc
 from relaxir.tir.stmt import Stmt
 
 REUSE: Final = "reuse"
-"""Attribute of functions and host programs: ``("2>0",)`` where the memory of input 2, if it is donated, may hold output 0;
-tuples count flattened."""
+"""Attribute of functions and host programs: ``("2>0",)`` where the memory of input 2, if donated, may hold output 0.
+Tuples count flattened."""
 
 
 def reuse_pairs(func: PrimFunc) -> tuple[tuple[int, int], ...]:

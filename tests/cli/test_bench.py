@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,27 @@ def test_peers_read_onnx_only(relaxir: Run, text_model: Path) -> None:
     done = relaxir("bench", text_model, "--against", "onnxruntime")
     assert done.exit_code == 1
     assert "needs an ONNX model" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("package", "module", "options", "extra"),
+    [
+        ("onnxruntime", "peers", ("bench", "--against", "onnxruntime"), "bench"),
+        ("matplotlib", "roofline", ("run", "--roofline", "r.png"), "plot"),
+    ],
+)
+def test_missing_extras_are_named(
+    relaxir: Run, onnx_model: Path, monkeypatch: pytest.MonkeyPatch, package: str, module: str,
+    options: tuple[str, ...], extra: str,
+) -> None:  # fmt: skip
+    for name in [n for n in sys.modules if n.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"relaxir.measure.{module}", raising=False)
+    done = relaxir(*options[:1], onnx_model, *options[1:])
+    assert done.exit_code == 1
+    assert f"needs the package `{package}`" in done.stderr
+    assert f"pip install relaxir[{extra}]" in done.stderr
 
 
 def test_run_with_a_profile(relaxir: Run, onnx_model: Path, tmp_path: Path) -> None:

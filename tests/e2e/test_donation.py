@@ -68,7 +68,11 @@ FITS: tuple[tuple[str, Build, tuple[str, ...]], ...] = (
     ("reduction", lambda x, y: op.softmax(x, axis=1), ("1>0",)),
     ("epilogue", lambda x, y: op.add(op.matmul(y, rx.const(np.eye(4, dtype="f"))), x), ()),
     ("returned too", lambda x, y: (op.exp(x), x, y), ()),
-    ("read later", lambda x, y: (op.softmax(op.add(x, y), axis=0), op.softmax(op.flip(x, axes=(0,)), axis=1), y), ("0>1",)),
+    (
+        "read later",
+        lambda x, y: (op.softmax(op.add(x, y), axis=0), op.softmax(op.flip(x, axes=(0,)), axis=1), y),
+        ("0>1",),
+    ),
     ("another dtype", lambda x, y: op.astype(op.add(x, y), "float64"), ()),
     ("another size", lambda x, y: op.concat([x, y], axis=0), ()),
 )
@@ -127,11 +131,11 @@ def test_memory_that_is_needed_otherwise_is_not_written() -> None:
     want, kept = main(x, x), x.copy()
     fixed = x.copy()
     fixed.flags.writeable = False
-    for given in ((x, x), (x[:200], x[57:]), (fixed, x)):
-        got = main.donating("x")(*given)
+    for operands in ((x, x), (x[:200], x[57:]), (fixed, x)):
+        got = main.donating("x")(*operands)
         assert not np.may_share_memory(np.asarray(got), x)
         np.testing.assert_array_equal(x, kept)
-        np.testing.assert_array_equal(got, main(*given))
+        np.testing.assert_array_equal(got, main(*operands))
     np.testing.assert_array_equal(main(x, x), want)
 
 
@@ -155,7 +159,7 @@ def test_a_failed_call_leaves_the_donated_array_to_its_owner() -> None:
 
 
 def test_loaded_libraries_reuse_too(tmp_path: Path) -> None:
-    exe = rx.compile(module(lambda x, y: op.add(x, y)))
+    exe = rx.compile(module(op.add))
     main = rx.load(exe.export(tmp_path / "m.so"))["main"]
     assert "out 0 may be given the memory of in 1" in (tmp_path / "m.h").read_text()
     x, y = arrays()

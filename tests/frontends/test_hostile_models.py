@@ -14,7 +14,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 import relaxir as rx
 from relaxir.frontends.onnx import from_onnx
 from relaxir.frontends.onnx.load import MAX_DEPTH
-from relaxir.support.errors import LoadError, RelaxirError, UnsupportedError
+from relaxir.support.errors import LoadError, RelaxirError, RuntimeFailure, UnsupportedError
 from tests.frontends.bases import externalized
 from tests.frontends.models import f32, graph, i64, model, node, run
 
@@ -158,7 +158,6 @@ CLAIMS: dict[str, tuple[ModelProto, str]] = {
         "`all` .ReduceSum.*axis 0",
     ),
     "einsum": (model([node("Einsum", "x", "y", equation="i" * 60)], VECTOR, RESULT), "`y` .Einsum."),
-    "pads": (model([node("Pad", "x p", "y")], VECTOR, RESULT, p=i64([2**62, 2**62])), "`y` .Pad."),
     "repeats": (
         model([node("Tile", "x p", "a"), node("Tile", "a p", "y")], "x float32[3]", RESULT, p=i64([2**62])),
         "`a` .Tile.",
@@ -191,6 +190,13 @@ def test_failures_of_calls_name_the_node() -> None:
     np.testing.assert_array_equal(main(np.ones((2, 4), np.float32)), np.full((2, 4), 5))
     with pytest.raises(RelaxirError, match=r"k is 3; in main \(node `100%/fc\{\}` \(MatMul\)\)"):
         main(np.ones((2, 3), np.float32))
+
+
+@pytest.mark.parametrize("pads", [[2**62, 2**62], [2**60, 0]])
+def test_sizes_beyond_memory_fail_the_call(pads: list[int]) -> None:
+    main = rx.compile(from_onnx(model([node("Pad", "x p", "y")], VECTOR, RESULT, p=i64(pads))), cache=False)["main"]
+    with pytest.raises(RuntimeFailure, match="main: "):
+        main(f32([1, 2]))
 
 
 def test_long_and_odd_names() -> None:

@@ -18,7 +18,7 @@ KERNELS = (
     KernelTime("add", 1, 1e-4, 10**5, 10**6),
     KernelTime("copy", 1, 1e-4, 0, 10**6),
 )
-PROFILE = Profile("main", 1e-3, KERNELS, PEAKS, (), ())
+PROFILE = Profile("main", 1e-3, 2e-4, KERNELS, PEAKS, (), ())
 
 
 def test_the_plot_shows_kernels_under_their_roofs() -> None:
@@ -46,8 +46,8 @@ def test_files(suffix: str, start: bytes, tmp_path: Path) -> None:
 
 
 def test_a_profile_without_arithmetic_has_a_plot() -> None:
-    assert figure(Profile("main", 1e-3, KERNELS[2:], PEAKS, (), ())).axes
-    assert figure(Profile("main", 1e-3, (), PEAKS, (), ())).axes
+    assert figure(Profile("main", 1e-3, 2e-4, KERNELS[2:], PEAKS, (), ())).axes
+    assert figure(Profile("main", 1e-3, 2e-4, (), PEAKS, (), ())).axes
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

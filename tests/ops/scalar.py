@@ -40,6 +40,7 @@ from relaxir.tir import (
     Size,
     Stmt,
     Store,
+    Switch,
     Var,
     While,
 )  # fmt: skip
@@ -223,7 +224,17 @@ class _Source:
             args = ", ".join(map(self.expr, s.args))
             self.emit(depth, f"if not {self.expr(s.cond)}: raise Failure({s.code!r}, {s.message!r}.format({args}))")
         else:
+            self.rare(s, depth)
+
+    def rare(self, s: Stmt, depth: int) -> None:
+        if not isinstance(s, Switch):
             raise NotImplementedError(type(s).__name__)
+        outside = self.env
+        for case in range(s.low, s.high):
+            self.env = {**outside, s.dim.name: case}
+            self.emit(depth, f"if {self.expr(s.value)} == {case}:")
+            self.stmt(s.body, depth + 1)
+        self.env = outside
 
     def block(self, s: Block, depth: int) -> None:
         started = s.init is None

@@ -189,6 +189,8 @@ _HEAVY: Final = MappingProxyType({
     Intrinsic.SQRT: 8, Intrinsic.RSQRT: 14,
 })  # fmt: skip
 _LIBRARY_COST: Final = 300
+MOVING: Final = 5
+"""Most operations for an element of a loop that memory keeps waiting: a sum of two tensors."""
 _CHEAP: Final = frozenset(
     {
         Intrinsic.NEG, Intrinsic.ABS, Intrinsic.NOT, Intrinsic.SIGN, Intrinsic.FLOOR, Intrinsic.CEIL, Intrinsic.ROUND,
@@ -256,6 +258,12 @@ def body_cost(stmt: Stmt) -> int:
     return total
 
 
+def _takes_three(store: Store) -> bool:
+    """Whether a store combines an extremum in which NaN wins: three instructions for a vector."""
+    extremum = store.combine in (Combine.MAX, Combine.MIN) and info(store.buffer.dtype).is_float
+    return extremum and number_of(store) is None
+
+
 @dataclass(frozen=True, slots=True)
 class LoopFacts:
     """What a vector loop's emission depends on, found once for each loop."""
@@ -272,6 +280,8 @@ class LoopFacts:
     """Data types in memory."""
     copies: int
     """How many vectors to write for one iteration of the machine loop."""
+    light: bool
+    """Whether the loop does little but read and write memory."""
 
 
 @lru_cache(maxsize=4096)
@@ -294,4 +304,5 @@ def loop_facts(loop: For) -> LoopFacts:
         any(b.scope is Scope.REGISTER for b in buffers),
         frozenset(b.dtype for b in buffers),
         copies,
+        cost <= MOVING and not any(_takes_three(s) for s in stores_of(body)),
     )

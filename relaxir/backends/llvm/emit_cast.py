@@ -35,6 +35,8 @@ def cast(w: Writer, a: Value, source: str, target: str) -> Value:
             a = convert(w, "fpext" if new == "double" else "fptrunc", a, new)
         return from_memory(w, to_memory(w, a, target), target) if target in ("float16", "bfloat16") else a
     if is_float(source):
+        if a.width > 1 and w.module.target.arch == "x86_64" and (info(target).bits < 32 or target == "int32"):
+            return narrowed(w, to_int32(w, a), target)
         name = "fptosi" if is_signed(target) else "fptoui"
         float_kind = {"float": "f32", "double": "f64"}[kind]
         lanes = "" if a.width == 1 else f"v{a.width}"
@@ -49,6 +51,27 @@ def cast(w: Writer, a: Value, source: str, target: str) -> Value:
     if info(source).bits > info(target).bits:
         return convert(w, "trunc", a, new)
     return convert(w, "sext" if is_signed(source) else "zext", a, new)
+
+
+def to_int32(w: Writer, a: Value) -> Value:
+    """Convert a vector of floats to 32 bits, saturating, NaN to 0: x86 has no such instruction, LLVM goes by lanes."""
+    low, high = like_float(w, a, -(2.0**31)), like_float(w, a, 2.0**31)
+    large = compare(w, "fcmp oge", a, high)
+    inside = choose(w, compare(w, "fcmp ogt", a, low), a, low)
+    inside = convert(w, "fptosi", choose(w, large, like_float(w, a, 0.0), inside), "i32")
+    result = choose(w, large, like(w, inside, 2**31 - 1), inside)
+    return choose(w, compare(w, "fcmp ord", a, a), result, like(w, inside, 0))
+
+
+def narrowed(w: Writer, a: Value, target: str) -> Value:
+    """Saturate a vector of 32-bit integers to a narrower type."""
+    bits = info(target).bits
+    if bits == 32:
+        return a
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed(target) else (0, (1 << bits) - 1)
+    a = choose(w, compare(w, "icmp sgt", a, like(w, a, low)), a, like(w, a, low))
+    a = choose(w, compare(w, "icmp slt", a, like(w, a, high)), a, like(w, a, high))
+    return convert(w, "trunc", a, REGISTER[target])
 
 
 def reinterpret(w: Writer, a: Value, source: str, target: str) -> Value:

@@ -201,7 +201,7 @@ def float_extremum(w: Writer, a: Value, b: Value, *, maximum: bool) -> Value:
 
 
 def number_extremum(w: Writer, a: Value, b: Value, *, maximum: bool) -> Value:
-    """Minimum or maximum of ``a`` and what ``b`` is unless it is NaN, in one min/max instruction; NaN of ``a`` stays."""
+    """Minimum or maximum of ``a`` and ``b``, in one instruction; NaN of ``b`` loses, NaN of ``a`` stays."""
     return choose(w, compare(w, f"fcmp {'ogt' if maximum else 'olt'}", b, a), b, a)
 
 

@@ -14,13 +14,13 @@ from relaxir.backends.llvm.emit_cast import from_memory, to_memory
 from relaxir.backends.llvm.emit_dot import dot4
 from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
 from relaxir.backends.llvm.emit_expr import Place
-from relaxir.backends.llvm.emit_transpose import transposed, transposing_store
+from relaxir.backends.llvm.emit_transpose import transposed, transposing_square
 from relaxir.backends.llvm.emit_vector import Vectors
 from relaxir.backends.llvm.emit_writer import Value, int_value
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
 from relaxir.tir.buffer import Scope
-from relaxir.tir.expr import Binary, BinOp, as_expr
+from relaxir.tir.expr import Binary, BinOp, Expr, as_expr
 from relaxir.tir.stmt import (
     Alloc,
     Assert,
@@ -154,22 +154,40 @@ class Statements(Vectors):
     def _transposes(self, stmt: For) -> bool:
         """Write a tile of a transposition through registers; False if ``stmt`` is none."""
         width = self.target.vector_bytes // 4
-        found = transposing_store(stmt, width)
-        if found is None:
+        square = transposing_square(stmt, width)
+        if square is None:
             return False
-        inner, store, load = found
-        lane = Lane(width)
+        inner, store, load = square.inner, square.store, square.load
         rows: list[Value] = []
-        with self.bind(stmt.var, Bound(int_value(0), lane=True)), self.in_lane(lane):
+        with self.bind(stmt.var, Bound(int_value(0), lane=True)), self._limited(width, square.rows):
             for j in range(width):
                 with self.bind(inner.var, Bound(int_value(j))):
                     rows.append(self.widen(self.load(self.place(load.buffer, load.indices))))
         columns = transposed(self.w, rows)
-        with self.bind(inner.var, Bound(int_value(0), lane=True)), self.in_lane(lane):
+        with self.bind(inner.var, Bound(int_value(0), lane=True)), self._limited(width, square.columns):
             for i, column in enumerate(columns):
-                with self.bind(stmt.var, Bound(int_value(i))):
+                with self.bind(stmt.var, Bound(int_value(i))), self._only_if(square.rows):
                     self.store(self.place(store.buffer, store.indices), column)
         return True
+
+    @contextmanager
+    def _limited(self, width: int, limit: Expr | None) -> Iterator[None]:
+        """Write for the lanes of a vector that keep a condition."""
+        with self.in_lane(Lane(width)):
+            if limit is None:
+                yield
+            else:
+                with self._only_if(limit):
+                    yield
+
+    @contextmanager
+    def _only_if(self, limit: Expr | None) -> Iterator[None]:
+        """Write for the present lanes that keep a condition."""
+        if limit is None:
+            yield
+        else:
+            with self.in_lane(self.narrowed(self.widened(limit))):
+                yield
 
     def parallel_loop(self, stmt: For) -> bool:
         """Write a loop for several threads; False if it must be serial here."""

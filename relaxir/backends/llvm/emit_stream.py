@@ -24,9 +24,15 @@ PIECE: Final = 32
 """Least bytes of such a store: two make a line."""
 
 
+BUSY: Final = frozenset({"attention", "contraction"})
+"""Schedule rules of kernels that compute much longer than they write: a second form of them would gain nothing."""
+
+
 def streamed_results(func: PrimFunc, target: Target) -> tuple[Buffer, ...]:
     """Parameters that a kernel writes, and neither reads nor combines: those may be stored past the caches."""
-    if target.arch != "x86_64" or target.vector_bytes < PIECE:
+    rules = func.attrs.get("rules", ())
+    busy = isinstance(rules, tuple) and not BUSY.isdisjoint(rules)
+    if busy or target.arch != "x86_64" or target.vector_bytes < PIECE:
         return ()
     stores, read = stores_of(func.body), {r.buffer for r in reads_of(func.body)}
     combined = {s.buffer for s in stores if s.combine is not None}
@@ -57,7 +63,9 @@ def store_past(w: Writer, value: Value, pointer: Value, size: int, aligned: int)
             picks = ", ".join(f"i32 {start + i}" for i in range(lanes))
             text = f"shufflevector {value.typed}, {value.full_type} poison, <{lanes} x i32> <{picks}>"
             part = w.pure(text, value.type, lanes, (value,))
-        at = w.pure(f"getelementptr i8, {pointer.typed}, i64 {start * size}", "ptr", 1, (pointer,)) if start else pointer
+        at = (
+            w.pure(f"getelementptr i8, {pointer.typed}, i64 {start * size}", "ptr", 1, (pointer,)) if start else pointer
+        )
         w.line(f"store {part.typed}, {at.typed}, align {lanes * size}, !nontemporal !5")
     return True
 

@@ -24,6 +24,8 @@ WIDE: Final = 4
 """A constant extent of up to this many native vectors is one wide vector, which LLVM splits."""
 SIDE: Final = 4
 """Sums over lanes that are reduced together."""
+HALF_LINE: Final = 32
+"""Bytes of a vector in loops that only move memory: arrays that begin anywhere make every longer one cross a line."""
 UNROLL_LIMIT: Final = 8
 """Vectors of a constant extent that are written one after the other instead of in a loop."""
 
@@ -128,7 +130,9 @@ class Vectors(Expressions):
         if unknown:
             self._versions(stmt, unknown[0])
             return
-        width = max(self.target.vector_bytes // facts.element_bytes, 2)
+        moving = facts.light and not self.streamed  # whole lines are best where a store goes past the caches
+        size = min(self.target.vector_bytes, HALF_LINE) if moving else self.target.vector_bytes
+        width = max(size // facts.element_bytes, 2)
         if extent.number is not None and (facts.registers or extent.number <= UNROLL_LIMIT * width):
             self._pieces(stmt, extent.number, width)
         else:
@@ -282,9 +286,7 @@ class Vectors(Expressions):
 
         while len(parts) > 1:
             half = (len(parts) + 1) // 2
-            parts = [
-                both(parts[i], parts[i + half]) if i + half < len(parts) else parts[i] for i in range(half)
-            ]
+            parts = [both(parts[i], parts[i + half]) if i + half < len(parts) else parts[i] for i in range(half)]
         return parts[0]
 
     def _singles(self, stores: list[Store], totals: list[Value]) -> list[Value]:

@@ -58,7 +58,7 @@ WORKSPACE: Final = MappingProxyType(
 WORKSPACE_BYTES: Final = 128
 
 CHUNK: Final = MappingProxyType({"C_PREV": 0, "C_NEXT": 8, "C_SIZE": 16, "C_USED": 24})
-CHUNK_HEAD: Final = 64
+CHUNK_HEAD: Final = 4096
 
 FUNCTION: Final = MappingProxyType({"F_INPUTS": 0, "F_OUTPUTS": 8, "F_TEXT": 16, "F_HOST": 24, "F_QUERY": 32})
 """A row of the table of functions."""
@@ -90,11 +90,11 @@ NUMBERS: Final = MappingProxyType(
         "C_HEAD": CHUNK_HEAD,
         "O_BYTES": OPTIONS_BYTES,
         "KEEP": 256,  # allocations after which an unused block is given back
-        "PAGED": 32 << 10,  # blocks from here on begin with a page
+        "PAGED": 4 << 10,  # blocks from here on begin with a page
         "HUGE": 4 << 20,  # blocks from here on are mapped, with huge pages advised
         "HUGE_PAGE": 2 << 20,
         "LIMIT": 1 << 46,
-        "CHUNK_MIN": 65472,  # 64 KiB with its header
+        "CHUNK_MIN": 61440,  # 64 KiB with its header
         "CHUNK_MAX": 16 << 20,  # a new chunk is at most this much larger than asked for
         "DEPTH": 1000,  # most nested calls of host programs
         "STACK": 4 << 20,  # most native stack that they may use: half of what a thread has by default

@@ -6,8 +6,8 @@ Invariants:
    agree in their last twelve bits wait for each other, and arrays of NumPy begin a few bytes behind a page's start.
    Sizes are checked: a negative or absurd one (2^46 bytes or more) gives null, as
    does a failing allocator.
-2. A block of the library's own carries a 64-byte header right in front; one from the caller's allocator carries none and is
-   never pooled.
+2. A block of the library's own carries a 64-byte header right in front; one from the caller's allocator carries none
+   and is never pooled.
 3. A free list changes by a single store, so a process forked in between finds a valid list (at worst one block is
    lost).
 4. A bucket's list is ordered by time of return, latest first: what has not been used for ``KEEP`` allocations is a

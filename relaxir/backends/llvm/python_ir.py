@@ -1,17 +1,18 @@
 """Calls from Python without Python code, as LLVM IR: a built-in function that takes and gives NumPy arrays.
 
 ``rx_python`` has the type of CPython's ``PyCFunctionFastWithKeywords``; its ``self`` is a ``bytes`` object with the
-plan that `relaxir.runtime.quick` packs. Nothing of Python is linked: the addresses come in a table (``rx_python_init``),
-so a library that no Python program calls does not need one.
+plan that `relaxir.runtime.quick` packs. Nothing of Python is linked: the addresses come in a table
+(``rx_python_init``), so a library that no Python program calls does not need one.
 
 Invariants:
 
 1. Only arrays that `relaxir.runtime.records.Marshal.ready` would take are taken: exactly ``ndarray``, the declared
-   dtype object and rank, compact and aligned. For all else the answer is None, before anything has happened.
+   dtype object and rank, compact and aligned. All else is handed to the plan's general callable, before anything has
+   happened.
 2. The interpreter's lock is not held while the model runs.
 3. A result's block belongs to a capsule, the base of its array; with the last array it goes back to the context, which
    the capsule keeps alive.
-4. A failed call gives its blocks back and answers with the status, an ``int``.
+4. A failed call gives its blocks back and hands its status to the plan's ``fail``, which raises.
 """
 
 from typing import Final
@@ -109,12 +110,6 @@ no:
 """
 
 _GIVE: Final = """\
-define internal ptr @rx_python_none() nounwind {
-  %none = get ptr @rx_api I_None
-  %incref = get ptr @rx_api I_Py_IncRef
-  call void %incref(ptr %none)
-  ret ptr %none
-}
 define internal void @rx_python_release(ptr %object) nounwind {
   %decref = get ptr @rx_api I_Py_DecRef
   call void %decref(ptr %object)
@@ -205,8 +200,10 @@ counted:
   %whole = icmp eq i64 %total, %ins
   br i1 %whole, label %room, label %no
 no:
-  %none = call ptr @rx_python_none()
-  ret ptr %none
+  %general = get ptr %plan P_GENERAL
+  %vectorcall = get ptr @rx_api I_PyObject_Vectorcall
+  %theirs = call ptr %vectorcall(ptr %general, ptr %args, i64 %given, ptr %words)
+  ret ptr %theirs
 room:
   %tensors = add i64 %ins, %outs
   %bytes = mul i64 %tensors, $TENSOR
@@ -283,8 +280,12 @@ bad:
   call void @rx_python_free(ptr %ctx, ptr %outputs, i64 0, i64 %outs)
   %wide = sext i32 %status to i64
   %long = get ptr @rx_api I_PyLong_FromLong
-  %answer = call ptr %long(i64 %wide)
-  ret ptr %answer
+  %number = call ptr %long(i64 %wide)
+  %fail = get ptr %plan P_FAIL
+  %call_one = get ptr @rx_api I_PyObject_CallOneArg
+  %raised = call ptr %call_one(ptr %fail, ptr %number)
+  call void @rx_python_release(ptr %number)
+  ret ptr %raised
 give:
   %first_row_place = mul i64 %ins, ${ROW_BYTES}
   %first_row = getelementptr i8, ptr %rows, i64 %first_row_place

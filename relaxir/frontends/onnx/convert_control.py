@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import Final
 
 import numpy as np
-from onnx import GraphProto
+from onnx import GraphProto, NodeProto, ValueInfoProto
 
 from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.node import Node, Result
-from relaxir.frontends.onnx.values import Item, Value
+from relaxir.frontends.onnx.values import Item, Items, Pieces, Value
 from relaxir.sym import DimLike, sub
 
 MOST_TURNS: Final = 1024
@@ -49,16 +49,67 @@ def is_optional_squeeze(squeezed: GraphProto, kept: GraphProto) -> bool:
 
 
 def loop(n: Node) -> Result:
-    """A loop of the IR; a trip count that is shape arithmetic becomes a dimension."""
+    """A loop of the IR; one that carries sequences is rid of them, or imported turn by turn."""
     graph = n.graph("body")
     items = tuple(n.item(i) for i in range(2, len(n.proto.input)))
     if len(graph.input) != 2 + len(items) or len(graph.output) < 1 + len(items):
         n.fail(
             f"the body has {len(graph.input)} inputs and {len(graph.output)} outputs for {len(items)} carried values"
         )
-    if not all(isinstance(v, Value) for v in items):
+    if all(isinstance(v, Value) for v in items):
+        return turns(n, graph, n.tensors(items))
+    if n.given(0) and n.number(0) is not None:
         return unrolled(n, graph, items)
-    init = n.tensors(items)
+    inserts: dict[int, NodeProto] = {}
+    for k, v in enumerate(items):
+        if not isinstance(v, Value):
+            node = appending(graph, k)
+            if node is None or not isinstance(v, Items) or v.values:
+                return unrolled(n, graph, items)  # says what is not supported
+            inserts[k] = node
+    return collected(n, graph, items, inserts)
+
+
+def appending(graph: GraphProto, carried: int) -> NodeProto | None:
+    """The node of a loop's body that appends to a carried sequence, if nothing else is done with it."""
+    given, later = graph.input[2 + carried].name, graph.output[1 + carried].name
+    nodes = [node for node in graph.node if given in node.input or later in node.input or later in node.output]
+    if len(nodes) != 1 or nodes[0].op_type != "SequenceInsert" or len(nodes[0].input) != 2:
+        return None
+    inner = any(uses(a.g, given) for node in graph.node for a in node.attribute if a.HasField("g"))
+    return None if inner or nodes[0].input[0] != given or nodes[0].output[0] != later else nodes[0]
+
+
+def uses(graph: GraphProto, name: str) -> bool:
+    """Whether a graph or one inside it mentions a name."""
+    inner = [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
+    return any(name in node.input for node in graph.node) or any(uses(g, name) for g in inner)
+
+
+def collected(n: Node, graph: GraphProto, items: Sequence[Item], inserts: Mapping[int, NodeProto]) -> Result:
+    """A loop whose sequences only grow by one tensor a turn: those are the rows of tensors that it collects."""
+    plain = GraphProto()
+    plain.CopyFrom(graph)
+    for listed, first in ((plain.input, 2), (plain.output, 1)):
+        kept = [v for k, v in enumerate(listed) if k - first not in inserts]
+        del listed[:]
+        listed.extend(kept)
+    names = {node.output[0] for node in inserts.values()}
+    nodes = [node for node in plain.node if not names.intersection(node.output)]
+    del plain.node[:]
+    plain.node.extend(nodes)
+    plain.output.extend(ValueInfoProto(name=node.input[1]) for node in inserts.values())
+    results = list(turns(n, plain, n.tensors([v for k, v in enumerate(items) if k not in inserts])))
+    rows = results[len(results) - len(inserts) :]
+    del results[len(results) - len(inserts) :]
+    found: list[Item | None] = list(results)
+    for k, row in zip(inserts, rows, strict=True):
+        found.insert(k, Pieces(row, 0, 1, keepdims=False))
+    return tuple(found)
+
+
+def turns(n: Node, graph: GraphProto, init: tuple[Value, ...]) -> tuple[Value, ...]:
+    """A loop that carries tensors: last values, then what it collects. A count of sizes becomes a dimension."""
     trips: Value | DimLike | None = None
     if n.given(0):
         known = n.input(0).known

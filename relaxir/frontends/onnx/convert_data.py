@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from relaxir.frontends.onnx.convert_math import Converter
-from relaxir.frontends.onnx.node import FARTHEST, Node, Result
+from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.values import Value
 from relaxir.support.dtypes import info
 from relaxir.sym import DimLike, max_
@@ -144,7 +144,7 @@ def space_to_depth(n: Node) -> Result:
 
 def non_max_suppression(n: Node) -> Result:
     """Boxes that no better box covers; left-out inputs mean 0."""
-    most = n.dims(2, low=FARTHEST, names="boxes", count=1)[0] if n.given(2) else 0
+    most = n.places(2, "boxes", count=1)[0] if n.given(2) else 0
     boxes = n.input(0)
     limits = [
         n.scalar_input(i) if n.given(i) else n.scalar(value, boxes.type.dtype) for i, value in ((3, 0.0), (4, LOWEST))

@@ -254,7 +254,7 @@ def scan(name: str) -> Converter:
         if known is not None:
             return n.emit(name, x, axis=int(known.reshape(-1)[0]), **flags)
         rank = x.type.rank
-        (axis,) = n.dims(1, -rank, "axis", 1)
+        (axis,) = n.dims(1, -rank, "axis", 1, high=rank - 1)
         lines = n.emit("reshape", x, shape=around(normalize_index(axis, rank, n.facts), x.type.shape))
         return n.emit("reshape", n.emit(name, lines, axis=1, **flags), shape=x.type.shape)
 

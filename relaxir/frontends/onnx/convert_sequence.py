@@ -77,11 +77,30 @@ def length(n: Node) -> Result:
 
 def concat(n: Node) -> Result:
     """All tensors joined along an axis, or stacked along a new one."""
-    values = n.items(0).values
+    found, stacked = n.sequence(0), bool(n.attr("new_axis", 0))
+    if isinstance(found, Pieces):
+        return joined(n, found, n.attr("axis", 0), stacked)
+    values = found.values
     if not values:
         n.unsupported("an empty sequence")
-    name = "stack" if n.attr("new_axis", 0) else "concat"
-    return n.emit(name, *values, axis=n.attr("axis", 0))
+    return n.emit("stack" if stacked else "concat", *values, axis=n.attr("axis", 0))
+
+
+def joined(n: Node, of: Pieces, axis: int, stacked: bool) -> Value:
+    """Parts of a tensor joined again, along the same axis or another one."""
+    x = of.x
+    if of.keepdims:
+        if stacked or n.axis(axis, x.type.rank) != of.axis:
+            n.unsupported("parts of a run-time number joined along another axis")
+        return x
+    rest = [a for a in range(x.type.rank) if a != of.axis]
+    place = n.axis(axis, len(rest) + stacked)
+    order = (*rest[:place], of.axis, *rest[place:])
+    moved = n.emit("permute_dims", x, axes=order) if order != tuple(range(x.type.rank)) else x
+    if stacked:
+        return moved
+    shape = moved.type.shape
+    return n.emit("reshape", moved, shape=(*shape[:place], mul(shape[place], shape[place + 1]), *shape[place + 2 :]))
 
 
 def split(n: Node) -> Result:

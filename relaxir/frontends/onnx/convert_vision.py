@@ -99,16 +99,17 @@ def grid_sample(n: Node) -> Result:
 
 def affine_grid(n: Node) -> Result:
     """Places under affine maps; the size is (N, C, *spatial)."""
-    theta = n.type(0)
-    axes = theta.shape[1] if theta.rank == 3 else None
+    given = n.type(0)
+    axes = given.shape[1] if given.rank == 3 else None
     stated = n.declared_rank()
     if not isinstance(axes, int):
         if stated is None:
             n.unsupported("the number of spatial axes is known only at run time")
         axes = stated - 2
-        n.inputs[0] = n.cast_shape(n.input(0), (theta.shape[0], axes, axes + 1))
+        n.inputs[0] = n.cast_shape(n.input(0), (given.shape[0], axes, axes + 1))
     size = n.dims(1, low=0, names="g", count=axes + 2)
-    return n.emit("affine_grid", n.input(0), size=size[2:], align_corners=bool(n.attr("align_corners", 0)))
+    theta = n.cast_shape(n.input(0), (size[0], axes, axes + 1))
+    return n.emit("affine_grid", theta, size=size[2:], align_corners=bool(n.attr("align_corners", 0)))
 
 
 def roi_align(n: Node) -> Result:

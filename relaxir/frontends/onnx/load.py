@@ -42,7 +42,7 @@ def read_model(model: object) -> Source:
     check_nesting(source.model)
     source = Source(inlined(source.model, source.name), source.name, source.folder)
     check_nesting(source.model)
-    check_graph(source.model.graph, frozenset())
+    check_graph(source.model.graph, frozenset(), f"`{source.name}`")
     return source
 
 
@@ -88,14 +88,14 @@ def check_nesting(model: ModelProto) -> None:
         todo.extend((n, depth + 1) for n in inner)
 
 
-def check_graph(graph: GraphProto, outer: frozenset[str]) -> None:
+def check_graph(graph: GraphProto, outer: frozenset[str], what: str) -> None:
     """Names defined once and before their use, in all subgraphs.
 
     Raises:
         LoadError: naming the node and the tensor.
         UnsupportedError: a sparse initializer.
     """
-    check_text(graph)
+    check_text(graph, what)
     for sparse in graph.sparse_initializer:
         raise UnsupportedError(f"initializer `{sparse.values.name}` is sparse", code="import-unsupported")
     inputs, constants = [i.name for i in graph.input], [t.name for t in graph.initializer]
@@ -112,7 +112,7 @@ def check_graph(graph: GraphProto, outer: frozenset[str]) -> None:
                     f"{describe(node)} reads `{name}`, which nothing before it defines", help="is the graph sorted?"
                 )
         for sub in subgraphs(node):
-            check_graph(sub, frozenset(defined))
+            check_graph(sub, frozenset(defined), f"a graph of {describe(node)}")
         for name in node.output:
             if name and name in own:
                 raise LoadError(f"{describe(node)} defines `{name}` a second time")
@@ -124,19 +124,23 @@ def check_graph(graph: GraphProto, outer: frozenset[str]) -> None:
             raise LoadError(f"graph output `{output.name}` is defined by nothing")
 
 
-def check_text(graph: GraphProto) -> None:
+def check_text(graph: GraphProto, what: str) -> None:
     """Names that are not UTF-8 arrive as bytes.
 
     Raises:
-        LoadError: showing the first one.
+        LoadError: showing the first one, and what has it.
     """
-    dims = (d.dim_param for i in (*graph.input, *graph.output, *graph.value_info) for d in i.type.tensor_type.shape.dim)
-    named = (v.name for v in (*graph.input, *graph.output, *graph.initializer, *graph.value_info))
-    nodes = (
-        t
-        for n in graph.node
-        for t in (n.op_type, n.domain, n.name, *n.input, *n.output, *(a.name for a in n.attribute))
-    )
-    for text in (*dims, *named, *nodes):
+    infos = (*graph.input, *graph.output, *graph.value_info)
+    texts = [
+        *((f"a value of {what}", v.name) for v in (*infos, *graph.initializer)),
+        *((f"a dimension of `{v.name}`", d.dim_param) for v in infos for d in v.type.tensor_type.shape.dim),
+        *(
+            (f"{what}, node {i}", t)
+            for i, n in enumerate(graph.node)
+            for t in (n.op_type, n.domain, n.name, *n.input, *n.output)
+        ),
+        *((f"an attribute of {describe(n)}", a.name) for n in graph.node for a in n.attribute),
+    ]
+    for place, text in texts:
         if not isinstance(text, str):
-            raise LoadError(f"a name is not UTF-8 text: {text!r}")
+            raise LoadError(f"{place}: a name is not UTF-8 text: {text!r}")

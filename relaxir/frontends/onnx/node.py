@@ -24,7 +24,11 @@ from relaxir.sym import DimLike
 T = TypeVar("T")
 Result = Item | tuple[Item | None, ...]
 FARTHEST: Final = -(2**63)
-"""Least value of an index given at run time."""
+"""Least value of an index given at run time that is clamped."""
+MOST: Final = 2**47
+"""Greatest size or distance given at run time: no memory has more elements, and sums of several fit 64 bits."""
+REACH: Final = 2**48
+"""Bound of places on axes that are given at run time: no axis is longer."""
 
 
 class Host(Protocol):
@@ -196,7 +200,9 @@ class Node(Emitter):
             self.unsupported(f"{what} (input {index}) is known only at run time")
         return found
 
-    def dims(self, index: int, low: int = -(2**31), names: str = "d", count: int | None = None) -> tuple[DimLike, ...]:
+    def dims(
+        self, index: int, low: int = -(2**31), names: str = "d", count: int | None = None, high: int | None = MOST
+    ) -> tuple[DimLike, ...]:
         """A vector (or scalar) input as dimensions: shape arithmetic as it is, run-time data as fresh symbols.
 
         Args:
@@ -204,6 +210,7 @@ class Node(Emitter):
             low: least value an element may have; smaller ones are an error at run time.
             names: hint for the names of fresh symbols.
             count: number of elements it must have, where the operator fixes it; None: as many as its type says.
+            high: greatest value an element may have; None: any, for what is clamped.
         """
         value = self.input(index)
         if value.known is not None:
@@ -211,11 +218,25 @@ class Node(Emitter):
             if count is not None and len(found) != count:
                 self.fail(f"input {index} must have {count} elements, got {len(found)}")
             return found
+        return self.read(self.wide(index, count), low, names, high)
+
+    def places(self, index: int, names: str, count: int | None) -> tuple[DimLike, ...]:
+        """Like `dims` for places on an axis: what is beyond every axis (as 2**63 - 1, for all of it) is `REACH`."""
+        if self.input(index).known is not None:
+            return self.dims(index, FARTHEST, names, count)
+        return self.read_places(self.wide(index, count), names)
+
+    def read_places(self, value: Value, names: str) -> tuple[DimLike, ...]:
+        """Elements of an int64 tensor as places, see `places`; sums and products of them stay in 64 bits."""
+        near = self.emit("minimum", self.emit("maximum", value, -REACH), REACH)
+        return self.read(near, -REACH, names, REACH)
+
+    def wide(self, index: int, count: int | None) -> Value:
+        """An input of sizes as int64, see `counted`."""
         value = self.counted(index, count)
         if not info(value.type.dtype).is_integer:
             self.unsupported(f"input {index} holds sizes computed in {value.type.dtype}")
-        wide = value if value.type.dtype == "int64" else self.emit("astype", value, dtype="int64")
-        return self.read(wide, low, names)
+        return value if value.type.dtype == "int64" else self.emit("astype", value, dtype="int64")
 
     def counted(self, index: int, count: int | None) -> Value:
         """An input of at most one axis whose extent is known, or is made ``count`` by a check at run time."""

@@ -102,11 +102,10 @@ class TensorReader:
         if tensor.data_location == TensorProto.EXTERNAL:
             data = np.frombuffer(self.external(tensor, expected), kept)
         elif tensor.HasField("raw_data"):
-            if len(tensor.raw_data) != expected:
-                raise LoadError(
-                    f"{what} has {len(tensor.raw_data)} bytes of data, its shape {list(shape)} needs {expected}"
-                )
-            data = np.frombuffer(tensor.raw_data, kept)
+            raw = tensor.raw_data  # each access is a copy
+            if len(raw) != expected:
+                raise LoadError(f"{what} has {len(raw)} bytes of data, its shape {list(shape)} needs {expected}")
+            data = np.frombuffer(raw, kept)
         else:
             data = self.typed(tensor, "uint8" if narrow else dtype, expected if narrow else count, what)
         array = (unpacked(data, narrow, count) if narrow else data).reshape(shape)

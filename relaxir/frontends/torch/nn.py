@@ -21,19 +21,24 @@ def matmul(first: str = "self", second: str = "other") -> Converter:
 
 def addmm(first: str, second: str) -> Converter:
     """``beta * self + alpha * (first @ second)``."""
+    return lambda n: with_self(n, n.emit("matmul", n.value(first), n.value(second)))
 
-    def convert(n: Node) -> Value:
-        y = n.emit("matmul", n.value(first), n.value(second))
-        dtype = y.type.dtype
-        alpha, beta = n.get("alpha", 1), n.get("beta", 1)
-        if alpha != 1:
-            y = n.emit("multiply", y, n.operand(alpha, dtype))
-        if beta == 0:
-            return y
-        c = n.value()
-        return n.emit("add", y, c if beta == 1 else n.emit("multiply", c, n.operand(beta, dtype)))
 
-    return convert
+def addbmm(n: Node) -> Value:
+    """``beta * self + alpha * sum(batch1 @ batch2)`` over the batch."""
+    return with_self(n, n.emit("einsum", n.value("batch1"), n.value("batch2"), equation="bij,bjk->ik"))
+
+
+def with_self(n: Node, y: Value) -> Value:
+    """``beta * self + alpha * y``."""
+    dtype = y.type.dtype
+    alpha, beta = n.get("alpha", 1), n.get("beta", 1)
+    if alpha != 1:
+        y = n.emit("multiply", y, n.operand(alpha, dtype))
+    if beta == 0:
+        return y
+    c = n.value()
+    return n.emit("add", y, c if beta == 1 else n.emit("multiply", c, n.operand(beta, dtype)))
 
 
 def linear(n: Node) -> Value:
@@ -282,11 +287,14 @@ NN: Final[Mapping[str, Converter]] = MappingProxyType(
         **dict.fromkeys(
             (
                 "scaled_dot_product_attention",
+                "_scaled_dot_product_efficient_attention",
+                "_scaled_dot_product_flash_attention",
                 "_scaled_dot_product_flash_attention_for_cpu",
                 "_scaled_dot_product_attention_math",
             ),
             attention,
         ),
+        "addbmm": addbmm,
         "addmm": addmm("mat1", "mat2"),
         "addmv": addmm("mat", "vec"),
         "baddbmm": addmm("batch1", "batch2"),

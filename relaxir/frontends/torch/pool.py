@@ -77,7 +77,7 @@ def adaptive_average(spatial: int) -> Converter:
 
 
 def window_bounds(n: Node, extent: DimLike, target: DimLike) -> tuple[Value, Value]:
-    """First and last but one places, as columns, of ``target`` windows that divide an axis as evenly as possible.
+    """Begins and ends, as columns, of ``target`` windows that divide an axis as evenly as possible.
 
     Window ``i`` is ``floor(i * extent / target) .. ceil((i + 1) * extent / target)``.
     """
@@ -129,7 +129,8 @@ def largest(n: Node, x: Value, targets: Sequence[DimLike]) -> Value:
         return n.emit("max_pool", x, kernel=kernel, strides=kernel, padding=(0,) * (2 * len(kernel)))
     for axis, target in enumerate(targets, 2):
         if target != x.type.shape[axis]:
-            x = n.emit("max", n.emit("take", x, window_places(n, x.type.shape[axis], target), axis=axis), axes=(axis + 1,))
+            windows = n.emit("take", x, window_places(n, x.type.shape[axis], target), axis=axis)
+            x = n.emit("max", windows, axes=(axis + 1,))
     return x
 
 

@@ -87,9 +87,7 @@ def one_layer(
     return n.emit_tuple(kind.partition("_")[0], x, *operands, *first, **attrs)
 
 
-def projected(
-    n: Node, x: Value, sets: Sequence[Sequence[Value]], first: Sequence[Value]
-) -> tuple[Value, Value, Value]:
+def projected(n: Node, x: Value, sets: Sequence[Sequence[Value]], first: Sequence[Value]) -> tuple[Value, Value, Value]:
     """An LSTM layer that projects its hidden states, as a loop over the steps; results as of `one_layer`."""
     ways: list[tuple[Value, ...]] = []
     for way, (w_ih, w_hh, *biases, w_hr) in enumerate(sets):

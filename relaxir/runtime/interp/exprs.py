@@ -12,7 +12,7 @@ from relaxir.runtime.interp import numerics
 from relaxir.runtime.interp.lanes import Affine, Lanes
 from relaxir.runtime.interp.memory import Memory, of_array
 from relaxir.support.errors import InternalError
-from relaxir.sym import DimLike, evaluate
+from relaxir.sym import DimLike, exact
 from relaxir.tir import (
     Bcast,
     Binary,
@@ -59,7 +59,7 @@ class Evaluator:
             return dim
         known = self._sizes.get(id(dim))
         if known is None:
-            known = self._sizes[id(dim)] = (dim, evaluate(dim, self.dims))
+            known = self._sizes[id(dim)] = (dim, exact(dim, self.dims))
         return known[1]
 
     def set_dim(self, name: str, value: int | None) -> None:

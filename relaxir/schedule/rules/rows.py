@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from relaxir.schedule.lanes import join_lanes
 from relaxir.schedule.loops import Machine, parallel, seq
 from relaxir.schedule.program import Program, accesses_of, reindex
-from relaxir.schedule.stage_nest import choose_lane, serial_nest
+from relaxir.schedule.stage_nest import block_reduces, choose_lane, serial_nest
 from relaxir.support.dtypes import info
 from relaxir.sym import is_const, product
 from relaxir.tir import (
@@ -68,13 +68,14 @@ class RowsRule:
 
 
 def _worthwhile(group: Sequence[Block]) -> bool:
-    """Whether a later stage reads what an earlier one wrote (otherwise nothing is gained)."""
+    """Whether a later stage reads what an earlier one wrote, or all reduce the same (otherwise nothing is gained)."""
     written: set[Buffer] = set()
     for block in group:
         if written & {e.buffer for e in accesses_of(block)}:
             return True
         written |= {s.buffer for s in stores_of(block)}
-    return False
+    reads = [{e.buffer for e in all_exprs(b) if isinstance(e, Load)} for b in group]
+    return all(block_reduces(b) for b in group) and all(r == reads[0] for r in reads)
 
 
 def _spatial(block: Block) -> int:
