@@ -44,7 +44,7 @@ def of_sequence(op: str, inputs: str, declared: str) -> Make:
 
 def loop() -> ModelProto:
     body = graph(
-        [node("SequenceInsert", "s x", "t"), node("Identity", "g", "h")],
+        [node("SequenceInsert", "s x zero", "t"), node("Identity", "g", "h")],
         "i int64[]; g bool[]; s float32",
         "h bool; t float32",
     )
@@ -53,12 +53,12 @@ def loop() -> ModelProto:
         node("Loop", "n _ e", "s2", body=body),
         node("ConcatFromSequence", "s2", "y", axis=0),
     ]
-    return model(nodes, "x float32[k]; n int64[]", "y float32", 17)
+    return model(nodes, "x float32[k]; n int64[]", "y float32", 17, zero=i64(0))
 
 
 def parts() -> ModelProto:
-    nodes = [node("SplitToSequence", "x", "s"), node("ConcatFromSequence", "s", "y", axis=0)]
-    return model(nodes, "x float32[n]", "y float32", 17)
+    nodes = [node("SplitToSequence", "x", "s"), node("ConcatFromSequence", "s", "y", axis=1)]
+    return model(nodes, "x float32[n,m]", "y float32", 17)
 
 
 def two_ranks() -> ModelProto:

@@ -16,7 +16,7 @@ POSITION: Final = "the position must be constant"
 STANDARD: Final[Mapping[str, str]] = MappingProxyType(
     {
         "AffineGrid": "the number of spatial axes must be known",
-        "ConcatFromSequence": "the length of the sequence must be known",
+        "ConcatFromSequence": "parts of a run-time number only along the axis that they were cut along",
         "Constant": "no strings, no sparse constants",
         "DeformConv": "images (two spatial axes)",
         "Dropout": "inference, or a ratio of 0",
@@ -25,7 +25,7 @@ STANDARD: Final[Mapping[str, str]] = MappingProxyType(
         "GroupNormalization": "before opset 21 the number of channels must be known",
         "If": "both branches of one rank, sequences of one length; a condition known at import takes its branch",
         "LSTM": HIDDEN,
-        "Loop": "with a sequence among the carried values: a constant number of turns, at most 1024",
+        "Loop": "with a carried sequence that does more than grow: a constant number of turns, at most 1024",
         "LpPool": "whole exponents",
         "RNN": HIDDEN,
         "Reshape": "the rank of the target must be known",
