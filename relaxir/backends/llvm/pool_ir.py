@@ -1,4 +1,4 @@
-"""The thread pool of a generated library, as LLVM IR.
+"""The thread pool of a generated library, as LLVM IR: its regions; its threads are in ``pool_threads_ir``.
 
 Protocol (invariants):
 
@@ -15,8 +15,9 @@ Protocol (invariants):
    every spin lock that a vanished thread held. Threads start again at the next region.
 6. Stopping publishes a region of no chunks after setting ``rx_stop``. A worker may meet that word anywhere, also while
    it looks for chunks of the region before; so it looks at ``rx_stop`` whenever it has no more chunks.
-7. A worker that finds itself on the processor of the thread that published the region moves to another one that it may
-   use. On a loaded machine the kernel may leave both on one processor for long, and each then waits for the other.
+7. A region steers the workers away from its caller's processor when that has changed since the last one: a woken thread
+   goes back to the processor it slept on, and on a busy machine it would wait there behind the caller until the
+   kernel's load balancer acts, which takes longer than most regions.
 8. ``.fini_array`` stops and joins the workers and withdraws the fork handler, so the library can be closed.
 """
 
@@ -24,10 +25,9 @@ from string import Template
 from types import MappingProxyType
 from typing import Final
 
+from relaxir.backends.llvm.pool_threads_ir import threads_text
 from relaxir.backends.llvm.target import Target
 
-MAX_THREADS: Final = 64
-"""Worker numbers are below this, the caller's 0 included."""
 MAX_CHUNKS: Final = 65535
 """A region of more chunks runs serially."""
 
@@ -50,9 +50,10 @@ def pool_text(target: Target, spin: int = 2000) -> str:
     if target.arch not in _PAUSE:
         raise ValueError(f"no thread pool for {target.arch}")
     declare, call = _PAUSE[target.arch]
-    return _POOL.substitute(
-        PAUSE_DECL=declare, PAUSE=call, FUTEX=_FUTEX[target.arch], SPIN=spin, MAX=MAX_THREADS, CHUNKS=MAX_CHUNKS - 1
+    regions = _POOL.substitute(
+        PAUSE_DECL=declare, PAUSE=call, FUTEX=_FUTEX[target.arch], SPIN=spin, CHUNKS=MAX_CHUNKS - 1
     )
+    return regions + threads_text()
 
 
 _POOL: Final = Template("""\
@@ -62,40 +63,9 @@ _POOL: Final = Template("""\
 @rx_arg = internal global ptr null
 @rx_sleepers = internal global { i32, [60 x i8] } zeroinitializer, align 64
 @rx_busy = internal global { i32, [60 x i8] } zeroinitializer, align 64
-@rx_cpu = internal global i32 -1, align 4
-@rx_want = internal global i32 0, align 4
-@rx_default = internal global i32 0, align 4
-@rx_started = internal global i32 0, align 4
-@rx_created = internal global i64 0
-@rx_stop = internal global i32 0, align 4
-@rx_registered = internal global i32 0, align 4
-@rx_once = internal global i32 0, align 4
-@rx_key = internal global i32 0, align 4
-@rx_generation = internal global i32 1, align 4
-@rx_handles = internal global [$MAX x i64] zeroinitializer
-@rx_dso = internal global i64 0
-@rx_env_name = private unnamed_addr constant [20 x i8] c"RELAXIR_NUM_THREADS\\00"
-@rx_fini_entry = internal constant ptr @rx_fini, section ".fini_array"
-@llvm.used = appending global [1 x ptr] [ptr @rx_fini_entry], section "llvm.metadata"
 $PAUSE_DECL
-declare i32 @pthread_create(ptr, ptr, ptr, ptr)
-declare i32 @pthread_join(i64, ptr)
-declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i64 @syscall(i64, ...)
 declare i32 @sched_yield()
-declare i32 @sched_getaffinity(i32, i64, ptr)
-declare i32 @sched_setaffinity(i32, i64, ptr)
-declare i32 @sched_getcpu()
-declare ptr @getenv(ptr)
-declare i64 @strtol(ptr, ptr, i32)
-declare i32 @__register_atfork(ptr, ptr, ptr, ptr)
-declare void @__cxa_finalize(ptr)
-declare i32 @pthread_key_create(ptr, ptr)
-declare i32 @pthread_key_delete(i32)
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-declare i32 @memcmp(ptr, ptr, i64)
-declare i64 @llvm.ctpop.i64(i64)
 
 ; ---- spin locks: 0 free, the generation held; a lock of an older generation belonged to a thread lost in fork
 define internal void @rx_lock(ptr %lock) nounwind {
@@ -124,68 +94,6 @@ done:
 }
 define internal void @rx_unlock(ptr %lock) nounwind {
   store atomic i32 0, ptr %lock release, align 4
-  ret void
-}
-
-; ---- number of threads
-define internal i32 @rx_count_cpus() nounwind {
-entry:
-  %mask = alloca [128 x i64], align 16
-  %text = call ptr @getenv(ptr @rx_env_name)
-  %unset = icmp eq ptr %text, null
-  br i1 %unset, label %affinity, label %env
-env:
-  %value = call i64 @strtol(ptr %text, ptr null, i32 10)
-  %valid = icmp sgt i64 %value, 0
-  br i1 %valid, label %done, label %affinity
-affinity:
-  call void @llvm.memset.p0.i64(ptr align 16 %mask, i8 0, i64 1024, i1 false)
-  %rc = call i32 @sched_getaffinity(i32 0, i64 1024, ptr %mask)
-  br label %count
-count:
-  %i = phi i64 [ 0, %affinity ], [ %i1, %count ]
-  %sum = phi i64 [ 0, %affinity ], [ %sum1, %count ]
-  %word_p = getelementptr i64, ptr %mask, i64 %i
-  %word = load i64, ptr %word_p
-  %bits = call i64 @llvm.ctpop.i64(i64 %word)
-  %sum1 = add i64 %sum, %bits
-  %i1 = add i64 %i, 1
-  %more = icmp ult i64 %i1, 128
-  br i1 %more, label %count, label %done
-done:
-  %n = phi i64 [ %value, %env ], [ %sum1, %count ]
-  %none = icmp slt i64 %n, 1
-  %n1 = select i1 %none, i64 1, i64 %n
-  %over = icmp sgt i64 %n1, $MAX
-  %n2 = select i1 %over, i64 $MAX, i64 %n1
-  %result = trunc i64 %n2 to i32
-  ret i32 %result
-}
-define i32 @rx_threads() nounwind {
-entry:
-  %want = load atomic i32, ptr @rx_want monotonic, align 4
-  %set = icmp ne i32 %want, 0
-  br i1 %set, label %given, label %usual
-given:
-  ret i32 %want
-usual:
-  %known = load atomic i32, ptr @rx_default monotonic, align 4
-  %have = icmp ne i32 %known, 0
-  br i1 %have, label %old, label %ask
-old:
-  ret i32 %known
-ask:
-  %n = call i32 @rx_count_cpus()
-  store atomic i32 %n, ptr @rx_default monotonic, align 4
-  ret i32 %n
-}
-define void @rx_set_threads(i64 %n) nounwind {
-  %negative = icmp slt i64 %n, 0
-  %low = select i1 %negative, i64 0, i64 %n
-  %over = icmp sgt i64 %low, $MAX
-  %high = select i1 %over, i64 $MAX, i64 %low
-  %want = trunc i64 %high to i32
-  store atomic i32 %want, ptr @rx_want monotonic, align 4
   ret void
 }
 
@@ -226,50 +134,8 @@ done:
   ret i64 %epoch
 }
 
-; ---- leave the publisher's processor; %own = { processors the user allows, what was made of them }, 1024 bits each
-define internal void @rx_apart(ptr %own) nounwind {
-entry:
-  %now = alloca [16 x i64], align 16
-  %mine = call i32 @sched_getcpu()
-  %theirs = load atomic i32, ptr @rx_cpu monotonic, align 4
-  %shared = icmp eq i32 %mine, %theirs
-  %known = icmp ult i32 %mine, 1024
-  %meet = and i1 %shared, %known
-  br i1 %meet, label %ask, label %done
-ask:
-  call void @llvm.memset.p0.i64(ptr align 16 %now, i8 0, i64 128, i1 false)
-  %rc = call i32 @sched_getaffinity(i32 0, i64 128, ptr %now)
-  %answered = icmp eq i32 %rc, 0
-  br i1 %answered, label %compare, label %done
-compare:
-  %made = getelementptr i8, ptr %own, i64 128
-  %differ = call i32 @memcmp(ptr %now, ptr %made, i64 128)
-  %changed = icmp ne i32 %differ, 0
-  br i1 %changed, label %adopt, label %clear
-adopt:
-  call void @llvm.memcpy.p0.p0.i64(ptr align 16 %own, ptr align 16 %now, i64 128, i1 false)
-  br label %clear
-clear:
-  call void @llvm.memcpy.p0.p0.i64(ptr align 16 %made, ptr align 16 %own, i64 128, i1 false)
-  %cpu = zext i32 %mine to i64
-  %word = lshr i64 %cpu, 6
-  %place = and i64 %cpu, 63
-  %bit = shl i64 1, %place
-  %others = xor i64 %bit, -1
-  %word_p = getelementptr i64, ptr %made, i64 %word
-  %old = load i64, ptr %word_p
-  %new = and i64 %old, %others
-  store i64 %new, ptr %word_p
-  %moved = call i32 @sched_setaffinity(i32 0, i64 128, ptr %made)
-  br label %done
-done:
-  ret void
-}
-
 define internal ptr @rx_worker(ptr %argument) nounwind {
 entry:
-  %own = alloca [32 x i64], align 16
-  call void @llvm.memset.p0.i64(ptr align 16 %own, i8 0, i64 256, i1 false)
   %id = ptrtoint ptr %argument to i64
   %epoch_p = getelementptr i8, ptr @rx_job, i64 4
   br label %outer
@@ -306,7 +172,6 @@ awake:
   br label %work
 work:
   %found = phi i64 [ %word, %spin ], [ %word2, %awake ]
-  call void @rx_apart(ptr %own)
   %seen = call i64 @rx_claim(i64 %found, i64 %id)
   br label %outer
 exit:
@@ -335,118 +200,6 @@ done:
   ret i64 %word
 }
 
-; ---- start and stop; both only while holding rx_busy
-define internal void @rx_pool_stop() nounwind {
-entry:
-  %n = load i64, ptr @rx_created
-  %none = icmp eq i64 %n, 0
-  br i1 %none, label %clear, label %stop
-stop:
-  store atomic i32 1, ptr @rx_stop release, align 4
-  %word = call i64 @rx_publish(i64 0, i32 2147483647)
-  br label %join
-join:
-  %i = phi i64 [ 0, %stop ], [ %i1, %join ]
-  %handle_p = getelementptr i64, ptr @rx_handles, i64 %i
-  %handle = load i64, ptr %handle_p
-  %rc = call i32 @pthread_join(i64 %handle, ptr null)
-  %i1 = add i64 %i, 1
-  %more = icmp ult i64 %i1, %n
-  br i1 %more, label %join, label %clear
-clear:
-  store i64 0, ptr @rx_created
-  store i32 0, ptr @rx_started
-  store atomic i32 0, ptr @rx_stop release, align 4
-  ret void
-}
-define internal void @rx_pool_start(i32 %threads) nounwind {
-entry:
-  %all = alloca [16 x i64], align 16
-  %saved = alloca [16 x i64], align 16
-  call void @rx_pool_stop()
-  call void @rx_register()
-  store i32 %threads, ptr @rx_started
-  call void @llvm.memset.p0.i64(ptr align 16 %all, i8 -1, i64 128, i1 false)
-  call void @llvm.memset.p0.i64(ptr align 16 %saved, i8 0, i64 128, i1 false)
-  %m0 = call i32 @pthread_sigmask(i32 2, ptr %all, ptr %saved)
-  %n = zext i32 %threads to i64
-  br label %head
-head:
-  %id = phi i64 [ 1, %entry ], [ %id1, %made ]
-  %more = icmp ult i64 %id, %n
-  br i1 %more, label %make, label %done
-make:
-  %slot = sub i64 %id, 1
-  %handle_p = getelementptr i64, ptr @rx_handles, i64 %slot
-  %argument = inttoptr i64 %id to ptr
-  %rc = call i32 @pthread_create(ptr %handle_p, ptr null, ptr @rx_worker, ptr %argument)
-  %ok = icmp eq i32 %rc, 0
-  br i1 %ok, label %made, label %done
-made:
-  store i64 %id, ptr @rx_created
-  %id1 = add i64 %id, 1
-  br label %head
-done:
-  %m1 = call i32 @pthread_sigmask(i32 2, ptr %saved, ptr null)
-  ret void
-}
-
-; ---- fork, the key of error texts, unloading
-define internal void @rx_register() nounwind {
-entry:
-  %known = load atomic i32, ptr @rx_registered acquire, align 4
-  %early = icmp eq i32 %known, 0
-  br i1 %early, label %locked, label %done
-locked:
-  call void @rx_lock(ptr @rx_once)
-  %again = load atomic i32, ptr @rx_registered acquire, align 4
-  %first = icmp eq i32 %again, 0
-  br i1 %first, label %register, label %unlock
-register:
-  %rc = call i32 @__register_atfork(ptr null, ptr null, ptr @rx_fork_child, ptr @rx_dso)
-  %rc2 = call i32 @pthread_key_create(ptr @rx_key, ptr @free)
-  store atomic i32 1, ptr @rx_registered release, align 4
-  br label %unlock
-unlock:
-  call void @rx_unlock(ptr @rx_once)
-  br label %done
-done:
-  ret void
-}
-define internal void @rx_fork_child() nounwind {
-  store i64 0, ptr @rx_created
-  store i32 0, ptr @rx_started
-  store atomic i32 0, ptr @rx_stop monotonic, align 4
-  store atomic i32 0, ptr @rx_sleepers monotonic, align 4
-  store atomic i64 0, ptr @rx_done monotonic, align 8
-  store atomic i64 0, ptr @rx_job monotonic, align 8
-  store atomic i32 0, ptr @rx_busy monotonic, align 4
-  %old = atomicrmw add ptr @rx_generation, i32 1 seq_cst
-  ret void
-}
-define internal void @rx_fini() nounwind {
-entry:
-  %swap = cmpxchg ptr @rx_busy, i32 0, i32 1 acq_rel monotonic
-  %won = extractvalue { i32, i1 } %swap, 1
-  br i1 %won, label %stop, label %done
-stop:
-  call void @rx_pool_stop()
-  br label %done
-done:
-  call void @__cxa_finalize(ptr @rx_dso)
-  %registered = load atomic i32, ptr @rx_registered acquire, align 4
-  %keyed = icmp ne i32 %registered, 0
-  br i1 %keyed, label %unkey, label %end
-unkey:
-  %key = load i32, ptr @rx_key
-  %text = call ptr @pthread_getspecific(i32 %key)
-  %rc = call i32 @pthread_key_delete(i32 %key)
-  call void @free(ptr %text)
-  br label %end
-end:
-  ret void
-}
-
 ; ---- run body(arg, chunk, chunks, worker) for every chunk
 define void @rx_parallel(ptr %ctx, ptr %body, ptr %arg, i64 %chunks) nounwind {
 entry:
@@ -469,10 +222,9 @@ start:
   call void @rx_pool_start(i32 %threads)
   br label %go
 go:
+  call void @rx_steer()
   store atomic ptr %body, ptr @rx_fn monotonic, align 8
   store atomic ptr %arg, ptr @rx_arg monotonic, align 8
-  %cpu = call i32 @sched_getcpu()
-  store atomic i32 %cpu, ptr @rx_cpu monotonic, align 4
   %others = trunc i64 %chunks to i32
   %wake = sub i32 %others, 1
   %word = call i64 @rx_publish(i64 %chunks, i32 %wake)

@@ -29,8 +29,8 @@ declare void @rx_fail(ptr, i32, i32, i64, i64, i64, i64)
 """What kernels and host entries may call.
 
 - ``rx_parallel(ctx, body, arg, chunks)`` runs ``void body(ptr arg, i64 chunk, i64 chunks, i64 worker)`` once per
-  chunk and waits; ``worker`` is below :data:`~relaxir.backends.llvm.pool_ir.MAX_THREADS`, and two chunks running at a
-  time have different ones. ``ctx`` may be null.
+  chunk and waits; ``worker`` is below :data:`~relaxir.backends.llvm.pool_threads_ir.MAX_THREADS`, and two chunks
+  running at a time have different ones. ``ctx`` may be null.
 - ``rx_threads()``: how many threads a region may use.
 - ``rx_alloc(ctx, bytes)``: a result block, 64-byte aligned, or null. ``rx_free(ctx, block)`` gives it back.
 - ``rx_frame_push(ws, bytes)``: a frame, 64-byte aligned, or null; popped in reverse order with the same size.
