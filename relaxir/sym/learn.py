@@ -2,7 +2,8 @@
 
 An equality becomes, in this order, a rewrite of a dimension that occurs once (``a == 2*b``), a multiple
 (``n % 4 == 0``), a rewrite through a quotient (``n % 4 == 1`` gives ``n == 4*h + 1``), a rewrite of a
-broadcast (``broadcast(n, m) == n``), or two inequalities.  Inequalities tighten the bounds of atoms; those that say more are kept for proofs.
+broadcast (``broadcast(n, m) == n``), or two inequalities.  Inequalities tighten the bounds of atoms; those
+that say more are kept for proofs.
 """
 
 from __future__ import annotations
