@@ -52,6 +52,8 @@ from relaxir.tir.expr import BinOp
 from relaxir.tir.visit import substitute_vars
 
 CACHE_BYTES = 262144  # part of the second-level cache that a block of rows may fill
+AHEAD = 16  # steps of the reduced axis between asking for a line of weights and using it, for one row
+LINE_BYTES = 64  # of a cache line
 FEW_ROWS = 2  # so few rows do not pay for packing a factor on the fly
 PACK_BYTES = 65536  # a panel packed on the stack: fits the second-level cache with room
 
@@ -355,11 +357,30 @@ def _one_row(job: Job) -> Stmt:
     def make(number: Expr) -> Stmt:
         known = int(number.value) if isinstance(number, Const) else 0
         heights = (known, known) if known else (1, count)
-        return tiles(spec, number, heights, job.vectors, None if job.exact else inside)
+        near = replace(spec, prefetch=_ahead(job, at, heights[1]))
+        return tiles(near, number, heights, job.vectors, None if job.exact else inside)
 
     body = _side_by_side(total, first, count, make)
     body = Let(first, group.var * count, body)
     return parallel((*roles.outer, group), body, job.machine)
+
+
+def _ahead(job: Job, at: At, count: int) -> Callable[[Expr], Stmt] | None:
+    """Each iteration asks for what the same panels hold a few iterations later: the processor's own guesses lag."""
+    roles, unroll = job.roles, job.machine.config.unroll
+    load = next((e for e in loads_of(roles.vector) if packed_lanes(e, roles.lane)), None)
+    if load is None or len(roles.reduce) > 1:
+        return None
+    k, line = roles.reduce[0].var, max(1, LINE_BYTES // info(load.dtype).bytes)
+    places = [(i, u, v) for i in range(count) for u in range(unroll) for v in range(0, job.width, line)]
+
+    def hint(step: Expr) -> Stmt:
+        def place(x: Expr, i: int, u: int, v: int) -> Expr:
+            return substitute_vars(at(x, const(i), const(v)), {k: step * unroll + (u + AHEAD)})
+
+        return seq(*(Prefetch(load.buffer, tuple(place(x, *p) for x in load.indices), 2) for p in places))
+
+    return hint
 
 
 def _side_by_side(total: DimLike, first: Var, count: int, make: Callable[[Expr], Stmt]) -> Stmt:
