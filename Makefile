@@ -1,9 +1,11 @@
 # Everything runs in .venv, which the first target that needs it creates.
-# PYTHON names the interpreter to create it with; TEST_LIMIT bounds the test run in seconds.
+# PYTHON names the interpreter to create it with; TEST_LIMIT bounds the test run in seconds,
+# EXAMPLES the random programs of each kind in `make fuzz`.
 
 PYTHON ?= python3
 JOBS ?= 2
 TEST_LIMIT ?= 1500
+EXAMPLES ?= 100
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -36,8 +38,8 @@ format: $(STAMP)  ## format the code and apply safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMP)  ## measure matrix products against the machine's peak and NumPy's BLAS
-	$(BIN)/python -m benchmarks.gemm
+bench: $(STAMP)  ## measure against onnxruntime, NumPy, torch; QUICK=1: three minutes; ONLY="gemm* mlp"
+	$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(if $(THREADS),--threads $(THREADS)) --json bench.json $(foreach w,$(ONLY),"$(w)")
 
 docs: $(STAMP)  ## write the generated pages (one needs the extra torch) and run every example of the documentation
 	$(BIN)/python docs/gen_ops.py
@@ -47,7 +49,8 @@ docs: $(STAMP)  ## write the generated pages (one needs the extra torch) and run
 	$(BIN)/python docs/gen_torch.py
 	$(BIN)/python -m pytest -q tests/docs
 
-fuzz: $(STAMP)  ## property tests with ten times the examples, and new seeds each time
+fuzz: $(STAMP)  ## random programs against the interpreter and onnxruntime, then property tests with ten times the examples
+	$(BIN)/python -m tests.fuzz --examples $(EXAMPLES)
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n $(JOBS) -m 'not network' tests $(PYTEST_ARGS)
 
 clean:  ## remove what the targets made

@@ -21,8 +21,8 @@ HEAD = """\
 
 One sentence for each file, in the order in which a program meets them. The sentences are the files' own, and
 `make docs` writes this page. The layers, lowest first, are `support`, `sym`, `tir`, `ir`, `cost`, then `ops`, `text`,
-`schedule` and `runtime`, then `passes`, `backends` and `frontends`, then `pipelines`, `api`, `cli`; `setup.cfg` has
-them in checked form.
+`schedule` and `runtime`, then `passes`, `backends` and `frontends`, then `pipelines`, `api`, `measure`, `cli`;
+`setup.cfg` has them in checked form.
 """
 
 SECTIONS = (
@@ -40,6 +40,7 @@ SECTIONS = (
     ),
     ("From loops to machine code", ("relaxir/backends", "relaxir/backends/llvm")),
     ("Running it", ("relaxir/runtime", "relaxir/runtime/interp")),
+    ("Measuring it", ("relaxir/measure",)),
 )
 """Folders under headings, in the order of the page."""
 

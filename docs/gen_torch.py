@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from relaxir.frontends.torch.table import ATEN, OTHER
+from relaxir.frontends.torch.tensors import DTYPES
 
 OUT = Path(__file__).resolve().parent / "reference" / "torch.md"
 HEAD = """# Operators of torch.export
@@ -17,7 +18,10 @@ HEAD = """# Operators of torch.export
 
 `relaxir.from_torch` imports programs as torch.export gives them, and decomposed to core ATen. Composite operators with
 a converter stay whole; an operator without one is decomposed by torch where torch can; what is left is reported, all of
-it in one error with the lines it comes from. A converter serves every overload, and the operator that writes in place.
+it in one error with the lines it comes from. A converter serves every overload, the operator that writes in place, and
+the copying form of a view.
+
+Data types, promoted as torch promotes them: {dtypes}.
 
 Sizes are dimensions: arithmetic on them is evaluated, guards between inputs become relations that a call checks,
 torch's own lower bound of 2 is dropped. Sizes read from data (`item`, `nonzero`) are new symbols with checked bounds.
@@ -34,29 +38,37 @@ MIDDLE = """
 
 """
 NOTES = {
-    "adaptive_max_pool1d": "windows of one size, no positions",
-    "adaptive_max_pool2d": "windows of one size, no positions",
-    "adaptive_max_pool3d": "windows of one size, no positions",
+    "as_strided": "of a tensor that is no view of another",
+    "avg_pool1d": "no divisor with ceil_mode",
+    "avg_pool2d": "no divisor with ceil_mode",
+    "avg_pool3d": "no divisor with ceil_mode",
     "batch_norm": "inference, or without running statistics",
     "chunk": "as many parts as when the program was exported",
+    "cummax": "a loop over the axis",
+    "cummin": "a loop over the axis",
     "dropout": "inference only",
     "gru": "the sequence length is constant: torch.export fixes it",
-    "lstm": "the sequence length is constant: torch.export fixes it; no projections",
+    "logcumsumexp": "a loop over the axis",
+    "lstm": "the sequence length is constant: torch.export fixes it; with projections a loop",
     "one_hot": "the number of classes must be given",
     "rnn_relu": "the sequence length is constant: torch.export fixes it",
     "rnn_tanh": "the sequence length is constant: torch.export fixes it",
-    "round": "no decimals",
-    "scatter_reduce": "no mean, include_self only",
+    "rrelu": "inference only",
+    "rrelu_with_noise": "inference only",
+    "rrelu_with_noise_functional": "inference only",
     "split": "as many parts as when the program was exported",
     "to": "the device means nothing",
+    "tril_indices": "of known extents",
+    "triu_indices": "of known extents",
 }
 
 
 def page() -> str:
     """The whole page."""
     rows = [f"| {name} | {NOTES.get(name, '')} |".replace("|  |", "| |") for name in sorted(ATEN)]
-    names = ", ".join(f"`{name}`" for name in sorted(OTHER))
-    return HEAD.format(count=len(rows)) + "\n".join(rows) + "\n" + MIDDLE + names + "\n"
+    others = ", ".join(f"`{name}`" for name in sorted(OTHER))
+    names = [f"`{name}`" for name in DTYPES.values()]
+    return HEAD.format(count=len(rows), dtypes=", ".join(names)) + "\n".join(rows) + "\n" + MIDDLE + others + "\n"
 
 
 def main() -> None:

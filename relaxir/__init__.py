@@ -1,7 +1,7 @@
 """relaxir: a compiler for machine-learning programs with dynamic shapes."""
 
 from relaxir import passes
-from relaxir.api import compile, evaluate, from_onnx, from_torch, load, memory, parse  # the public names
+from relaxir.api import compile, cost, evaluate, from_onnx, from_torch, load, memory, parse  # the public names
 from relaxir.ir import (
     AnyType,
     BlockBuilder,
@@ -14,12 +14,14 @@ from relaxir.ir import (
     Var,
     const,
 )
+from relaxir.measure import profile
 from relaxir.ops import op
 from relaxir.passes import Pipeline
 from relaxir.support.errors import RelaxirError
 from relaxir.sym import broadcast, ceildiv, dim
 from relaxir.sym import max_ as max  # rx.max of dimensions
 from relaxir.sym import min_ as min  # rx.min of dimensions
+from relaxir.tir import PrimFunc
 
 __all__ = (
     "AnyType",
@@ -27,6 +29,7 @@ __all__ = (
     "FuncType",
     "IRModule",
     "Pipeline",
+    "PrimFunc",
     "PrimType",
     "RelaxirError",
     "ShapeType",
@@ -37,6 +40,7 @@ __all__ = (
     "ceildiv",
     "compile",
     "const",
+    "cost",
     "dim",
     "evaluate",
     "from_onnx",
@@ -48,4 +52,5 @@ __all__ = (
     "op",
     "parse",
     "passes",
+    "profile",
 )

@@ -1,4 +1,4 @@
-"""The public functions: compile, load, evaluate, memory, parse."""
+"""The public functions: compile, load, evaluate, memory, cost, parse."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from relaxir.backends.llvm.elf_check import check_library, fresh_name
 from relaxir.backends.llvm.emit_sites import ERROR_CODES, SiteTable, code_number
 from relaxir.backends.llvm.header import FunctionInfo, TensorInfo
 from relaxir.backends.llvm.host_emit import import_symbol
+from relaxir.backends.llvm.host_profile import Stamps
 from relaxir.backends.llvm.library import Library, LoadedLibrary
 from relaxir.backends.llvm.target import Target
 from relaxir.cost import TargetInfo
@@ -31,18 +32,24 @@ from relaxir.passes.instruments import Timing
 from relaxir.pipelines import DEFAULT
 from relaxir.runtime.callbacks import Imports
 from relaxir.runtime.callbacks import Library as ForeignLibrary
+from relaxir.runtime.costs import Cost, costs_of
 from relaxir.runtime.executable import Executable
+from relaxir.runtime.facts import Facts, facts_of
 from relaxir.runtime.interp import evaluate as interpret
-from relaxir.runtime.memory import Memory, memory_of
+from relaxir.runtime.memory import Memory
 from relaxir.runtime.signature import Signature, from_json, signature_of, to_json
 from relaxir.support.checks import check_count, check_kind
 from relaxir.support.clock import Clock
-from relaxir.support.errors import LoadError, RelaxirError, TargetError, VerifyError
+from relaxir.support.dtypes import info
+from relaxir.support.elements import held, shown
+from relaxir.support.errors import ArgumentError, LoadError, RelaxirError, TargetError, VerifyError
 from relaxir.support.optional import load as load_optional
 from relaxir.sym import DimLike, to_text
 from relaxir.text import parse as parse_text
+from relaxir.tir import PrimFunc
+from relaxir.tir.host import reuse_pairs
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Version of the metadata that exported libraries carry."""
 
 
@@ -101,13 +108,19 @@ def from_torch(program: object) -> IRModule:
 def evaluate(module: IRModule, name: str, *arrays: object) -> Array | tuple[Array, ...]:
     """Run a function in the NumPy reference interpreter, at any stage of the IR."""
     check_kind("module", module, IRModule, "build one with rx.BlockBuilder, rx.parse or rx.from_onnx")
-    result: Array | tuple[Array, ...] = interpret(module, name, *(held(np.asarray(a)) for a in arrays))
-    return result
-
-
-def held(array: Array) -> Array:
-    """An array as programs hold it: bfloat16 of ml_dtypes as bit patterns in uint16."""
-    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+    func = module.functions.get(name)
+    values = [held(np.asarray(a), "bfloat16", np.dtype(np.uint16)) for a in arrays]
+    specs = signature_of(name, func) if isinstance(func, Function) and func.attrs.get("elements") else None
+    if specs is None:
+        result: Array | tuple[Array, ...] = interpret(module, name, *values)
+        return result
+    if len(values) == len(specs.inputs):
+        pairs = zip(values, specs.inputs, strict=True)
+        values = [held(v, s.element, info(s.type.dtype).numpy) for v, s in pairs]
+    result = interpret(module, name, *values)
+    if not isinstance(result, tuple):
+        return shown(result, specs.outputs[0].element)
+    return tuple(shown(r, o.element) for r, o in zip(result, specs.outputs, strict=True))
 
 
 def make_target(target: str | Target) -> Target:
@@ -149,6 +162,7 @@ def compile(  # the public name of DESIGN section 3
     *,
     cache: bool | str | Path = True,
     jobs: int | None = None,
+    profile: bool = False,
     instruments: tuple[Instrument, ...] = (),
     progress: Callable[[int, int], None] | None = None,
     libraries: Mapping[str, ForeignLibrary] | None = None,
@@ -163,12 +177,14 @@ def compile(  # the public name of DESIGN section 3
         pipeline: passes instead of the default ones; must end in planned host programs.
         cache: keep compiled objects on disk (True: the user's cache folder, a path: there, False: nowhere).
         jobs: compile processes; None: one per processor.
+        profile: note when each kernel runs and at which sizes, for `rx.profile`; costs some 0.1 us per kernel call.
         instruments: observers of the passes.
         progress: called with (done, total) as objects are finished.
         libraries: where `call_dps_packed` finds its functions: by symbol a Python callable, a ctypes.CDLL or a path;
             symbols not given are looked up in the process. Callables given to `call_dps_packed` itself are known.
 
-    The result's ``details["seconds"]`` says how long each pass and each step of code generation took.
+    The result's ``details["seconds"]`` says how long each pass and each step of code generation took, and
+    ``details["cache"]`` how many objects were found in the object cache, and of how many.
 
     Raises:
         ArgumentError: an argument that is not what it should be.
@@ -181,20 +197,37 @@ def compile(  # the public name of DESIGN section 3
     if threads is not None:
         threads = check_count("threads", threads)
     machine = make_target(target)
-    check_module(module, proofs=False)
+    check_module(module)
     clock = Clock()
     ctx = PassContext(target=target_info(machine, threads), instruments=(Timing(clock), *instruments))
-    signatures = tuple(signature_of(n, f) for n, f in module.graph_functions().items() if is_entry(f))
+    entries = tuple(signature_of(n, f) for n, f in module.graph_functions().items() if is_entry(f))
     planned = (pipeline or DEFAULT).run(module, ctx)
-    options = BuildOptions(machine, workers, object_cache(cache), progress, clock=clock)
-    library = build(planned, options, lambda sites: metadata(signatures, machine, sites, planned))
+    signatures = tuple(replace(s, reuse=reuse_of(planned, s.name)) for s in entries)
+    with clock("cost"):
+        facts = facts_of(planned)
+    objects = object_cache(cache)
+    stamps = Stamps() if profile else None
+    options = BuildOptions(machine, workers, objects, progress, stamps=stamps, clock=clock)
+
+    def describe(sites: SiteTable) -> str:
+        return metadata(signatures, machine, sites, with_places(facts, stamps))
+
+    library = build(planned, options, describe)
     imports = Imports(library_symbols(planned), {**callables_of(module), **(libraries or {})})
-    return executable(library, signatures, planned, threads, imports, clock)
+    found = (objects.hits, objects.lookups) if objects is not None else (0, 0)
+    details = {"target": machine.name, "seconds": clock.seconds, "cache": found}
+    return executable(library, signatures, with_places(facts, stamps), threads, imports, clock, details)
 
 
 def is_entry(func: Function) -> bool:
     """Whether a function can be called from outside."""
     return not func.attrs.get("primitive")
+
+
+def reuse_of(planned: IRModule, name: str) -> tuple[tuple[int, int], ...]:
+    """The inputs and outputs of a function that may share memory."""
+    func = planned.functions[name]
+    return reuse_pairs(func) if isinstance(func, PrimFunc) else ()
 
 
 def object_cache(cache: bool | str | Path) -> ObjectCache | None:
@@ -204,7 +237,12 @@ def object_cache(cache: bool | str | Path) -> ObjectCache | None:
     return ObjectCache() if cache is True else ObjectCache(Path(cache))
 
 
-def metadata(signatures: tuple[Signature, ...], target: Target, sites: SiteTable, planned: IRModule) -> str:
+def with_places(facts: Facts, stamps: Stamps | None) -> Facts:
+    """What is known of a module, and the time stamps written for it."""
+    return facts if stamps is None else replace(facts, places=tuple(stamps.places))
+
+
+def metadata(signatures: tuple[Signature, ...], target: Target, sites: SiteTable, facts: Facts) -> str:
     """JSON text that a library carries about itself."""
     extra: dict[str, Any] = {
         "format": FORMAT_VERSION,
@@ -212,7 +250,7 @@ def metadata(signatures: tuple[Signature, ...], target: Target, sites: SiteTable
         "triple": target.triple,
         "features": list(target.features),
         "codes": {str(code_number(c)): c for c in ERROR_CODES},
-        "memory": {name: m.to_json() for name, m in memory_of(planned).items()},
+        **facts.to_json(),
     }
     return to_json(signatures, extra)
 
@@ -231,10 +269,11 @@ def callables_of(module: IRModule) -> dict[str, ForeignLibrary]:
 def executable(
     library: Library,
     signatures: tuple[Signature, ...],
-    planned: IRModule,
+    facts: Facts,
     threads: int | None,
     imports: Imports,
     clock: Clock,
+    details: Mapping[str, Any],
 ) -> Executable:
     """Load compiled code and give it a face."""
     codes = {code_number(c): c for c in ERROR_CODES}
@@ -247,8 +286,7 @@ def executable(
         imports.resolve(loaded.cdll, import_symbol)
         return loaded
 
-    details = {"target": library.target.name, "seconds": clock.seconds}
-    exe = Executable(load, signatures, codes, export, memory_of(planned), details, imports)
+    exe = Executable(load, signatures, codes, export, facts, details, imports)
     if threads is not None:
         exe.set_threads(threads)
     if library.target.name == "native":
@@ -265,7 +303,8 @@ def function_info(signature: Signature) -> FunctionInfo:
     def tensors(specs: tuple[Any, ...]) -> tuple[TensorInfo, ...]:
         return tuple(TensorInfo(s.name, s.type.dtype, tuple(map(to_text, s.type.shape))) for s in specs)
 
-    return FunctionInfo(signature.name, tensors(signature.inputs), tensors(signature.outputs), signature.where)
+    inputs, outputs = tensors(signature.inputs), tensors(signature.outputs)
+    return FunctionInfo(signature.name, inputs, outputs, signature.where, signature.reuse)
 
 
 def load(path: str | Path) -> Executable:
@@ -287,8 +326,8 @@ def load(path: str | Path) -> Executable:
         version = data.get("format")
         if version == FORMAT_VERSION:
             codes = {int(k): str(v) for k, v in data["codes"].items()}
-            memories = {n: Memory.from_json(n, d) for n, d in data["memory"].items()}
-            return Executable(lambda: library, signatures, codes, None, memories, {"target": data["target"]})
+            facts = Facts.from_json(data)
+            return Executable(lambda: library, signatures, codes, None, facts, {"target": data["target"]})
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, RelaxirError) as error:
         raise LoadError(
             f"`{file}` carries damaged metadata: {type(error).__name__}: {error}",
@@ -324,6 +363,32 @@ def error_text(error: Exception) -> str:
 def memory(exe: Executable, function: str = "main") -> Memory:
     """Peak frame memory of a function as a formula in its symbols: print it, or call it with sizes."""
     exe[function]  # an error that lists the functions, for a wrong name
-    signature = exe.signatures[function]
-    known = {d.name for t in (*signature.inputs, *signature.outputs) for d in free_dims_of_type(t.type)}
-    return replace(exe.memory_formulas[function], known=frozenset(known))
+    return replace(exe.facts.memory[function], known=symbols_of(exe.signatures[function]))
+
+
+def cost(compiled: Executable | IRModule, function: str = "main") -> Cost:
+    """Operations and bytes of a call, kernel by kernel, as formulas in the function's symbols.
+
+    Print it, or call it with sizes: ``rx.cost(exe)(n=128).flops``. A module is taken through the default passes first,
+    which is most of the work of compiling it.
+
+    Raises:
+        ArgumentError: no such function, or something else than an executable or a module.
+    """
+    if isinstance(compiled, IRModule):
+        functions = compiled.graph_functions()
+        if function not in functions:
+            known = ", ".join(f"`{n}`" for n in functions)
+            raise ArgumentError(f"no function `{function}`", code="argument-name", help=f"the module has {known}")
+        check_module(compiled)
+        planned = DEFAULT.run(compiled, PassContext(target=target_info(make_target("native"), None)))
+        signature = signature_of(function, functions[function])
+        return replace(costs_of(planned.prim_funcs())[function], known=symbols_of(signature))
+    check_kind("compiled", compiled, Executable, "pass what rx.compile or rx.load gives, or a module")
+    compiled[function]  # an error that lists the functions, for a wrong name
+    return replace(compiled.facts.costs()[function], known=symbols_of(compiled.signatures[function]))
+
+
+def symbols_of(signature: Signature) -> frozenset[str]:
+    """Names of all symbols in a function's interface."""
+    return frozenset(d.name for t in (*signature.inputs, *signature.outputs) for d in free_dims_of_type(t.type))

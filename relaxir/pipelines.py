@@ -22,12 +22,15 @@ from relaxir.passes import (
     LiftTransformParams,
     LowerHost,
     MatchAttention,
+    MatchLookup,
     MatchPatterns,
     Pipeline,
     PlanMemory,
+    ReuseInputs,
     Schedule,
     SettleBroadcasts,
     SimplifyDims,
+    SinkViews,
 )
 
 GRAPH: Final = (
@@ -42,8 +45,10 @@ GRAPH: Final = (
     SettleBroadcasts(),  # sizes of broadcasts that all checks together decide
     SimplifyDims(),  # what is declared and checked shortens the shapes
     HoistReshape(),  # views meet views, transpositions meet transpositions
+    SinkViews(),  # unit axes of convolutions are dropped after what is fused with them
     Canonicalize(),
     MatchAttention(),  # products around a softmax become one operator
+    MatchLookup(),  # products with one-hot rows become lookups
     MatchPatterns(),  # activations and normalisations written in parts too
     DeadCode(),
 )
@@ -62,6 +67,7 @@ LOWER: Final = (
 KERNELS: Final = (
     ChooseConfig(),  # tiles and packed panels
     LiftTransformParams(),  # weights are packed once, now
+    ReuseInputs(),  # which outputs may lie in a donated input
     Schedule(),  # blocks become loops
 )
 """Tensor programs to loops."""

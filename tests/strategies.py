@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from relaxir.ir import BlockBuilder, IRModule, TensorType, TupleGetItem, TupleType, Var, const
@@ -49,6 +50,13 @@ from relaxir.tir import const as literal
 from relaxir.tir.visit import free_dims_of
 
 Draw = Callable[..., object]
+
+
+def scaled(examples: int) -> settings:
+    """Settings of a test for which the profile's number of examples is too many: ten times more in the profile fuzz."""
+    usual = settings.get_profile("dev").max_examples
+    return settings(max_examples=examples * settings.default.max_examples // usual)  # type: ignore[union-attr]  # set
+
 
 NAMES = ("n", "m", "k", "size", "batch")
 FLOATS = ("float32", "float64")

@@ -1,4 +1,4 @@
-"""The command line: ``relaxir compile | run | show | check | explain``."""
+"""The command line: ``relaxir compile | run | bench | show | check | explain``."""
 
 from relaxir.cli.commands import main
 

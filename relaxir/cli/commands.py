@@ -11,21 +11,28 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 import relaxir as rx
+from relaxir.cli.bench import PEERS, check_against, parse_sweep, run_bench, write_json
 from relaxir.cli.failures import Group
 from relaxir.cli.inputs import make_inputs, parse_sizes, read_inputs
 from relaxir.cli.models import check_file, load_executable, load_module, output_path
-from relaxir.cli.outputs import check_results_path, console, results_table, save_results, seconds_table
+from relaxir.cli.outputs import check_place, check_results_path, console, results_table, save_results, seconds_table
 from relaxir.cli.progress import progress_bar
 from relaxir.cli.stages import COMPILED, Comparison, Row, as_tuple, stage_text
 from relaxir.ir import IRModule
 from relaxir.ir.expr import Array
+from relaxir.measure import write_trace
+from relaxir.measure.report import profile_table, rows_table
 from relaxir.passes import Instrument
 from relaxir.passes.instruments import CompareEach, VerifyEach
+from relaxir.runtime.executable import Executable
 from relaxir.runtime.signature import Signature, signature_of
+from relaxir.support.clock import Clock
 from relaxir.support.errors import ArgumentError, InternalError, RelaxirError
 from relaxir.support.errors import codes as error_codes
 from relaxir.support.errors import explain as explain_code
+from relaxir.support.optional import load as load_optional
 
+ROOFLINES = (".png", ".svg", ".html")
 CHECK_SIZE = 2
 """Size of symbols that `check` takes: 1 would hide what broadcasts."""
 
@@ -75,7 +82,8 @@ def main(traceback: bool) -> None:
 )
 @THREADS
 @click.option("--no-cache", is_flag=True, help="Do not use the object cache.")
-@click.option("--timing", is_flag=True, help="Print the seconds of each pass and step.")
+@click.option("--timing", is_flag=True, help="Print the seconds of each pass and step, and what the cache saved.")
+@click.option("--profile", is_flag=True, help="Note when kernels run, for `relaxir run --profile`.")
 @click.option("--check-each", is_flag=True, help="Verify each pass and compare its result in the interpreter.")
 @DIMS
 def compile_(
@@ -85,21 +93,32 @@ def compile_(
     threads: int | None,
     no_cache: bool,
     timing: bool,
+    profile: bool,
     check_each: bool,
     dims: tuple[str, ...],
 ) -> None:
     """Compile MODEL (.onnx or .rx) to a self-contained library and a C header."""
     check_file(model)
     path = output_path(model, output)
-    module = load_module(model, dims)
+    clock = Clock()
+    with clock("import"):
+        module = load_module(model, dims)
     watchers = checkers(module) if check_each else ()
     with progress_bar("compiling") as tick:
         exe = rx.compile(
-            module, target=target, threads=threads, cache=not no_cache, progress=tick, instruments=watchers
+            module,
+            target=target,
+            threads=threads,
+            cache=not no_cache,
+            profile=profile,
+            progress=tick,
+            instruments=watchers,
         )
-    exe.export(path)
+    with clock("export"):
+        exe.export(path)
     if timing:
-        console().print(seconds_table(exe.details["seconds"]))
+        seconds = {"import": clock.seconds["import"], **exe.details["seconds"], "export": clock.seconds["export"]}
+        console().print(seconds_table(seconds, exe.details["cache"]))
     click.echo(f"wrote {path} ({path.stat().st_size:,} bytes) and {path.with_suffix('.h')}")
 
 
@@ -119,6 +138,9 @@ def checkers(module: IRModule) -> tuple[Instrument, ...]:
 @INPUTS
 @SIZES
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the results to this .npz or .npy file.")
+@click.option("--profile", is_flag=True, help="Run it some more times and print the time of each kernel.")
+@click.option("--trace", type=click.Path(path_type=Path), help="Write the profile for Perfetto to this .json file.")
+@click.option("--roofline", type=click.Path(path_type=Path), help="Plot the profile to this .png, .svg or .html file.")
 @FUNCTION
 @THREADS
 @SEED
@@ -128,6 +150,9 @@ def run(
     inputs: tuple[str, ...],
     sizes: tuple[str, ...],
     output: Path | None,
+    profile: bool,
+    trace: Path | None,
+    roofline: Path | None,
     function: str,
     threads: int | None,
     seed: int,
@@ -136,7 +161,11 @@ def run(
     """Run MODEL (.onnx, .rx or an exported .so) on files, or on inputs generated in the given sizes (default 1)."""
     if output is not None:
         check_results_path(output)
-    exe = load_executable(model, dims, threads)
+    check_place("--trace", trace, (".json",))
+    check_place("--roofline", roofline, ROOFLINES)
+    draw = None if roofline is None else load_optional("relaxir.measure.roofline", extra="plot").write_roofline
+    watched = profile or trace is not None or roofline is not None
+    exe = load_executable(model, dims, threads, watched)
     main = exe[function]
     feeds = feed(exe.signatures[function], inputs, sizes, seed, 1)
     results = dict(zip(main.output_names, as_tuple(main(**feeds)), strict=True))
@@ -144,6 +173,57 @@ def run(
     if output is not None:
         save_results(output, results)
         click.echo(f"wrote {output}")
+    if watched:
+        found = rx.profile(exe, feeds, function)
+        console().print(profile_table(found))
+        for path, write in ((trace, write_trace), (roofline, draw)):
+            if path is not None and write is not None:
+                write(found, path)
+                click.echo(f"wrote {path}")
+
+
+@main.command()
+@MODEL
+@click.option(
+    "--dim", "dims", multiple=True, metavar="NAME=N,N,...", help="Sizes to try of a dimension; repeatable (default 1)."
+)
+@INPUTS
+@click.option("--against", type=click.Choice(PEERS), help="Time this peer in turn on the same inputs.")
+@click.option("--rounds", type=click.IntRange(1, 1000), default=9, show_default=True, help="Turns of each.")
+@click.option("--json", "json_", type=click.Path(path_type=Path), help="Write all figures to this .json file.")
+@FUNCTION
+@THREADS
+@SEED
+def bench(
+    model: Path,
+    dims: tuple[str, ...],
+    inputs: tuple[str, ...],
+    against: str | None,
+    rounds: int,
+    json_: Path | None,
+    function: str,
+    threads: int | None,
+    seed: int,
+) -> None:
+    """Time MODEL (.onnx, .rx or an exported .so), compiled once, at every combination of the given sizes."""
+    check_file(model)
+    sweep = parse_sweep(dims)
+    check_against(model, against)
+    check_place("--json", json_, (".json",))
+    exe = load_executable(model, (), threads)
+    have = read_inputs(inputs, signature_in(exe, function))
+    with progress_bar("measuring") as tick:
+        rows, peaks = run_bench(model, exe, sweep, against, rounds, have, seed, function, tick)
+    console().print(rows_table(rows, peaks))
+    if json_ is not None:
+        write_json(json_, rows, peaks)
+        click.echo(f"wrote {json_}")
+
+
+def signature_in(exe: Executable, function: str) -> Signature:
+    """The interface of a function that the user names."""
+    exe[function]  # an error that lists the functions, for a wrong name
+    return exe.signatures[function]
 
 
 def feed(

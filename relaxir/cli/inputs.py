@@ -99,14 +99,24 @@ def make_inputs(
     A symbol has its size from ``sizes``, else from the arrays that are there, else ``default`` within its range.
     """
     rng = np.random.default_rng(seed)
+    world = symbol_sizes(signature, sizes, have, default)
+    return {i.name: sample(i, world, rng) for i in signature.inputs if i.name not in have}
+
+
+def symbol_sizes(
+    signature: Signature, sizes: Mapping[str, int], have: Mapping[str, Array], default: int = 1
+) -> dict[str, int]:
+    """The size of every symbol of the inputs, as `make_inputs` takes it.
+
+    Raises:
+        ArgumentError: a size for a name that is no symbol's.
+    """
     symbols = {d.name: d for i in signature.inputs for e in i.type.shape for d in free_dims(e)}
     unknown = [n for n in sizes if n not in symbols]
     if unknown:
         shown = ", ".join(sorted(symbols)) or "none"
         raise ArgumentError(f"no symbol `{unknown[0]}`", code="argument-name", help=f"the inputs have {shown}")
-    world = {n: start(d, default) for n, d in symbols.items()}
-    world |= dict(seen(signature, have)) | dict(sizes)
-    return {i.name: sample(i, world, rng) for i in signature.inputs if i.name not in have}
+    return {n: start(d, default) for n, d in symbols.items()} | dict(seen(signature, have)) | dict(sizes)
 
 
 def start(d: Dim, default: int) -> int:

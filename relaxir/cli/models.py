@@ -44,7 +44,7 @@ def load_module(path: Path, dims: Sequence[str]) -> IRModule:
     return rx.from_onnx(path, dims=parse_dims(dims))
 
 
-def load_executable(path: Path, dims: Sequence[str], threads: int | None) -> Executable:
+def load_executable(path: Path, dims: Sequence[str], threads: int | None, profile: bool = False) -> Executable:
     """A library as it is, anything else compiled for this machine."""
     if path.suffix.lower() == LIBRARY:
         check_file(path)
@@ -56,7 +56,7 @@ def load_executable(path: Path, dims: Sequence[str], threads: int | None) -> Exe
         return exe
     module = load_module(path, dims)
     with progress_bar("compiling") as tick:
-        return rx.compile(module, threads=threads, progress=tick)
+        return rx.compile(module, threads=threads, profile=profile, progress=tick)
 
 
 def output_path(model: Path, output: Path | None) -> Path:

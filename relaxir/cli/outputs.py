@@ -60,10 +60,7 @@ def check_results_path(path: Path) -> None:
         ArgumentError: neither .npy nor .npz.
         LoadError: no such folder, or a folder stands there.
     """
-    if path.suffix not in (".npy", ".npz"):
-        raise ArgumentError(f"--output {path}: results go to an .npz or .npy file")
-    if path.is_dir() or not path.parent.is_dir():
-        raise LoadError(f"cannot write `{path}`: no such place", code="load-path")
+    check_place("--output", path, (".npz", ".npy"))
 
 
 def write_archive(stream: BinaryIO, arrays: Mapping[str, Array]) -> None:
@@ -74,11 +71,28 @@ def write_archive(stream: BinaryIO, arrays: Mapping[str, Array]) -> None:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def seconds_table(seconds: Mapping[str, float]) -> Table:
-    """Where the time of a compilation went."""
+def seconds_table(seconds: Mapping[str, float], cache: tuple[int, int]) -> Table:
+    """Where the time of a compilation went, and what the object cache saved of it."""
     table = Table("step", "seconds")
     for name, value in seconds.items():
         table.add_row(name, f"{value:.4f}")
     table.add_section()
     table.add_row("total", f"{sum(seconds.values()):.4f}")
+    found, asked = cache
+    table.caption = f"{found} of {asked} objects from the cache" if asked else "no object cache"
     return table
+
+
+def check_place(option: str, path: Path | None, suffixes: tuple[str, ...]) -> None:
+    """Refuse a file that could not be written at the end, before the work starts.
+
+    Raises:
+        ArgumentError: another suffix.
+        LoadError: no such folder, or a folder stands there.
+    """
+    if path is None:
+        return
+    if path.suffix not in suffixes:
+        raise ArgumentError(f"{option} {path}: the name must end in {' or '.join(suffixes)}")
+    if path.is_dir() or not path.parent.is_dir():
+        raise LoadError(f"cannot write `{path}`: no such place", code="load-path")

@@ -3,7 +3,7 @@
 from relaxir.cost.chooser import Chooser, ConfigSpace, CostModel, ModelChooser, RuleChooser, tile_rows
 from relaxir.cost.config import Config
 from relaxir.cost.target import TargetInfo
-from relaxir.cost.work import bytes_moved, flops, operations, stmt_flops
+from relaxir.cost.work import Work, bytes_moved, flops, operations, work_attrs, work_of
 
 __all__ = (
     "Chooser",
@@ -13,9 +13,11 @@ __all__ = (
     "ModelChooser",
     "RuleChooser",
     "TargetInfo",
+    "Work",
     "bytes_moved",
     "flops",
     "operations",
-    "stmt_flops",
     "tile_rows",
+    "work_attrs",
+    "work_of",
 )

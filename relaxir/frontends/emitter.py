@@ -9,15 +9,15 @@ import numpy as np
 
 from relaxir.frontends.values import Value
 from relaxir.ir.builder import BlockBuilder
-from relaxir.ir.expr import Array, Constant, Expr, ShapeExpr
-from relaxir.ir.op import is_symbolic
+from relaxir.ir.expr import Array, Constant, Expr
+from relaxir.ir.op import InferCtx, is_symbolic
 from relaxir.ir.types import ShapeType, TensorType, TupleType
 from relaxir.ops import TABLE
 from relaxir.ops.namespace import make_call
 from relaxir.ops.symbolic import evaluate_symbolic
-from relaxir.support.dtypes import info
+from relaxir.support.dtypes import Kind, info
 from relaxir.support.spans import Span
-from relaxir.sym import Dim, DimLike, Facts, free_dims, fresh
+from relaxir.sym import Dim, DimLike, Facts, free_dims
 
 Operand = Value | int | float | bool
 
@@ -96,13 +96,7 @@ class Emitter:
         """Sizes computed from data get symbols of their own, so that types and messages stay short."""
         if not isinstance(sizes, tuple) or not any(_from_data(d) for d in sizes):
             return sizes
-        taken = [d.name for d in self.facts.dims]
-        new: list[DimLike] = []
-        for d in sizes:
-            new.append(fresh("size", taken) if _from_data(d) else d)
-            taken.extend(s.name for s in new if isinstance(s, Dim))
-        self.bb.match_cast(ShapeExpr(sizes), ShapeType(tuple(new)))
-        return tuple(new)
+        return tuple(self.bb.define_dim("size", d, self.span) if _from_data(d) else d for d in sizes)
 
     def wrap(self, expr: Expr) -> Value | tuple[Value, ...]:
         """Values of an expression."""
@@ -138,10 +132,23 @@ class Emitter:
         found = evaluate_symbolic(op, [v.known for v in items], attrs, self.facts, types)
         if found is None:
             return None
+        if types:  # what is evaluated now must be as well-formed as what is emitted
+            op.infer(types, attrs, InferCtx(op.name, self.facts, (), self.span))
         if isinstance(found, tuple):
             return tuple(Value(TensorType(f.shape, types[0].dtype), None, f) for f in found)
         dtype = "int64" if reads_shape or not types else result_dtype(op.name, types, attrs)
+        if not fits(found, dtype):
+            return None  # numbers wrap, which the operator itself does
         return Value(TensorType(found.shape, dtype), None, found)
+
+
+def fits(array: Array, dtype: str) -> bool:
+    """Whether a dtype can hold all the numbers among some dims."""
+    if dtype == "bool":
+        return True
+    kind = info(dtype)
+    low, high = (0, 1 << kind.bits) if kind.kind is Kind.UINT else (-(1 << kind.bits - 1), 1 << kind.bits - 1)
+    return all(low <= d < high for d in array.flat if isinstance(d, int))
 
 
 SIZE_ATTRIBUTES = frozenset({"shape", "size", "sizes", "repeats"})

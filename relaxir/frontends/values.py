@@ -26,11 +26,13 @@ class Value:
         type: its type.
         expr: the expression that computes it; None while nothing needs it as a tensor.
         known: its elements as dims, when they are known.
+        element: the format that its bytes hold, where the IR has no dtype for it (`relaxir.support.elements`).
     """
 
     type: TensorType
     expr: Expr | None = None
     known: SymbolicArray | None = None
+    element: str = ""
 
     @staticmethod
     def of(expr: Expr) -> Value:

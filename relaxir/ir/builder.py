@@ -30,12 +30,13 @@ from relaxir.ir.expr import (
     Var,
     const,
 )
+from relaxir.ir.lifting import captured, inherited, passing_on
 from relaxir.ir.loops import COUNTER, loop_problems, loop_type, widen
 from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.ir.op import InferCtx, is_symbolic
 from relaxir.ir.pending import PendingCall, settled
-from relaxir.ir.relations import Subtype, apply_signature, join, subtype
-from relaxir.ir.scope import Scope, attr_symbols, check_name, check_params, outer
+from relaxir.ir.relations import Subtype, apply_signature, join, learn_cast, subtype
+from relaxir.ir.scope import Scope, attr_symbols, check_name, check_params, outer, variable_names
 from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type, describe, free_dims_of_type, map_type
 from relaxir.support.errors import InferError, VerifyError
 from relaxir.support.spans import Span
@@ -57,8 +58,10 @@ class BlockBuilder:
     def __init__(self, module: IRModule | None = None, strict: bool = False) -> None:
         self._functions: dict[str, AnyFunc] = dict(module.functions) if module is not None else {}
         self._signatures: dict[str, FuncType] = {}
+        self._captured: dict[str, tuple[Var, ...]] = {}
         self._scopes: list[Scope] = []
-        self._names: set[str] = set()
+        self._place: Span | None = None
+        self._names = variable_names(())
         self._dims: dict[str, Dim] = {}
         self._taken: set[str] = set()  # names of all symbols of the function, those of finished bodies too
         self._facts = Facts()
@@ -78,6 +81,9 @@ class BlockBuilder:
     ) -> Iterator[None]:
         """Build one function inside the ``with``; ``ret`` declares the result type (needed for recursion).
 
+        Inside another function it is a closure: the variables around it that it reads become its last parameters, and
+        `call` passes them.
+
         Args:
             name: global name, unique in the module.
             params: its parameters.
@@ -90,10 +96,11 @@ class BlockBuilder:
         if name in self._functions:
             raise VerifyError(f"function `{name}` is defined twice", code="verify-name")
         check_params(name, params)
-        if self._scopes:
-            raise VerifyError(f"function `{name}` starts inside another function", code="verify-scope")
         span = Span.caller()
-        self._names, self._dims, self._taken = {p.name for p in params}, {}, set()
+        around = (self._names, self._dims, self._taken, self._facts)
+        nested = bool(self._scopes)
+        names = variable_names((*(self._names.taken if nested else ()), *(p.name for p in params)))
+        self._names, self._dims, self._taken = names, dict(self._dims) if nested else {}, set()
         for p in params:
             self._declare(free_dims_of_type(p.type), span)
         if ret is not None and not free_dims_of_type(ret):
@@ -101,25 +108,31 @@ class BlockBuilder:
         relations = parse_where(where, self._dims) if isinstance(where, str) else tuple(where)
         for r in relations:
             self._declare((*free_dims(r.left), *free_dims(r.right)), span)
-        self._facts = Facts(self._dims.values(), relations)
+        known = self._facts.relations if nested else ()
+        self._facts = Facts(self._dims.values(), (*known, *relations))
         if ret is not None:
             self._signatures[name] = FuncType(tuple(p.type for p in params), ret, pure)
         scope = Scope()
         self._scopes.append(scope)
         try:
             yield
-        except BaseException:
+        finally:
             self._scopes.pop()
-            raise
-        self._scopes.pop()
+            facts = self._facts
+            self._names, self._dims, self._taken, self._facts = around if nested else (names, self._dims, set(), facts)
         scope.close_block()
         if scope.result is None:
             raise VerifyError(f"function `{name}` has no result", help="call emit_func_output before the end")
         body = Body(tuple(scope.blocks), scope.result)
-        if ret is not None and subtype(body.type, ret, self._facts) <= Subtype.STATIC_MISMATCH:
+        if ret is not None and subtype(body.type, ret, facts) <= Subtype.STATIC_MISMATCH:
             raise InferError(f"function `{name}` is declared to give {describe(ret)}, but gives {describe(body.type)}")
+        self._captured[name] = captured(body, params) if nested else ()
+        params = (*params, *self._captured[name])
+        check_params(name, params)
+        body = passing_on(body, name, self._captured[name])
+        relations = (*inherited(known, params), *relations)
         self._functions[name] = Function(
-            tuple(params), body, ret or body.type, relations, MappingProxyType(dict(attrs or {})), pure, span
+            params, body, ret or body.type, relations, MappingProxyType(dict(attrs or {})), pure, span
         )
 
     @contextmanager
@@ -144,13 +157,13 @@ class BlockBuilder:
         return IRModule(self._functions)
 
     @contextmanager
-    def fragment(self, facts: Facts, names: Iterable[str]) -> Iterator[list[Binding]]:
+    def fragment(self, facts: Facts, names: Iterable[str], span: Span | None) -> Iterator[list[Binding]]:
         """Build loose bindings for a pass: symbols and relations come from ``facts``, ``names`` are taken.
 
-        The list is filled when the ``with`` ends.
+        All calls stand at ``span``, the place of what they replace. The list is filled when the ``with`` ends.
         """
-        self._names, self._dims = set(names), {d.name: d for d in facts.dims}
-        self._facts = facts
+        self._names, self._dims = variable_names(names), {d.name: d for d in facts.dims}
+        self._facts, self._place = facts, span
         scope = Scope()
         self._scopes.append(scope)
         collected: list[Binding] = []
@@ -177,7 +190,7 @@ class BlockBuilder:
                 expr = replace(expr, type=map_type(expr.type, outer(rename, ctx_defined)))
         else:
             expr = value if isinstance(value, CALLS) else self.normalize(value)
-        var = Var(self._unique(name), expr.type)
+        var = Var(self._names.add(name), expr.type)
         scope.bindings.append(Bind(var, expr, ctx_defined))
         return var
 
@@ -194,35 +207,40 @@ class BlockBuilder:
             raise VerifyError("a function has one result", code="verify-redefined", help="give several as a tuple")
         scope.result = self.normalize(value)
 
-    def match_cast(self, value: Emittable, type: Type, name: str = "lv") -> Var:  # the IR's word
+    def match_cast(self, value: Emittable, type: Type, name: str = "lv", span: Span | None = None) -> Var:  # IR's word
         """See a value at a type: new bare symbols are defined from it, the rest is checked at run time.
+
+        Args:
+            value: what is seen.
+            type: at which type.
+            name: hint for the variable.
+            span: where it stands in the user's program; the caller's line when not given.
 
         Raises:
             InferError: when the value can never have that type.
         """
         expr = self.normalize(value)
-        span = Span.caller()
+        span = span or Span.caller()
         new = tuple(d for d in free_dims_of_type(type) if d.name not in self._dims)
         self._declare(free_dims_of_type(type), span)
-        self._facts = self._facts.with_dims(*new)
         if subtype(expr.type, type, self._facts) is Subtype.REFUTED:
             raise InferError(f"match_cast: a value of type {describe(expr.type)} is never {describe(type)}", span=span)
-        var = Var(self._unique(name), type)
+        var = Var(self._names.add(name), type)
         self._scope().bindings.append(MatchCast(var, expr, new, span))
-        self._learn(expr.type, type)
+        self._facts = learn_cast(self._facts, expr.type, type, new)
         return var
 
-    def define_dim(self, stem: str, value: DimLike) -> Dim:
+    def define_dim(self, stem: str, value: DimLike, span: Span | None = None) -> Dim:
         """A new symbol for a dimension expression, so that types and formulas built on it stay short.
 
-        The equality is stated in the program (a match_cast of a shape value) but not used to rewrite the symbol.
+        The equality is stated in the program (a match_cast of a shape value); see `Facts` about definitions.
         """
         low, high = self._facts.bounds(value)
-        symbol = fresh(stem, self._dims, min=max(low or 0, 0), max=high)
-        self._dims[symbol.name] = symbol
-        self._facts = self._facts.with_dims(symbol)
-        var = Var(self._unique("lv"), ShapeType((symbol,)))
-        self._scope().bindings.append(MatchCast(var, ShapeExpr((value,)), (symbol,), Span.caller()))
+        symbol = fresh(stem, {*self._dims, *self._taken}, min=max(low or 0, 0), max=high)
+        self._declare((symbol,), None)
+        self._facts = self._facts.with_definition(symbol, value)
+        var = Var(self._names.add("lv"), ShapeType((symbol,)))
+        self._scope().bindings.append(MatchCast(var, ShapeExpr((value,)), (symbol,), span or Span.caller()))
         return symbol
 
     def require(self, ctx: InferCtx) -> None:
@@ -289,7 +307,7 @@ class BlockBuilder:
 
     def call(self, callee: str, *args: Emittable) -> Var:
         """Call a graph function of the module (recursion: the function being built, if its ``ret`` is declared)."""
-        values = tuple(self.normalize(a) for a in args)
+        values = (*map(self.normalize, args), *self._captured.get(callee, ()))
         func = self._functions.get(callee)
         signature = func.type if isinstance(func, Function) else self._signatures.get(callee)
         if signature is None:
@@ -335,7 +353,7 @@ class BlockBuilder:
         ctx = self._ctx("loop", span)
         types = tuple(ctx.tensor([v.type], 0, f"carried value {n}") for n, v in enumerate(first))
         while True:
-            names, symbols = set(self._names), set(self._taken)
+            names, symbols = self._names.copy(), set(self._taken)
             made = self._iteration(body, types, tuple(ctx.defined), ctx)
             if made[2] == types:
                 break
@@ -362,7 +380,7 @@ class BlockBuilder:
         ctx: InferCtx,
     ) -> tuple[tuple[Var, ...], Body, tuple[TensorType, ...]]:
         """One body for carried values of some types, and the types it would need to hold for every iteration."""
-        params = (Var(self._unique("i"), COUNTER), *(Var(self._unique("carried"), t) for t in types))
+        params = (Var(self._names.add("i"), COUNTER), *(Var(self._names.add("carried"), t) for t in types))
         widened = types
 
         def run() -> Emittable:
@@ -404,13 +422,13 @@ class BlockBuilder:
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _leaf(self, value: Expr) -> Expr:
-        var = Var(self._unique("lv"), value.type)
+        var = Var(self._names.add("lv"), value.type)
         self._scope().bindings.append(Bind(var, value))
         return var
 
     def _bind(self, expr: Expr, ctx: InferCtx, name: str) -> Var:
         self._adopt(ctx)
-        var = Var(self._unique(name), expr.type)
+        var = Var(self._names.add(name), expr.type)
         self._scope().bindings.append(Bind(var, expr, tuple(ctx.defined)))
         return var
 
@@ -428,14 +446,15 @@ class BlockBuilder:
 
     def _infer(self, call: PendingCall) -> tuple[OpCall, tuple[Dim, ...]]:
         args = tuple(self._operand(a, call) for a in call.args)
-        ctx = self._ctx(call.op.name, call.span)
+        span = self._place or call.span
+        ctx = self._ctx(call.op.name, span)
         attrs_new = tuple(d for d in attr_symbols(call.attrs) if d.name not in self._dims)
         if attrs_new:
             names = ", ".join(f"`{d.name}`" for d in attrs_new)
             ctx.fail(f"symbol {names} is not defined in this function", help="declare it by a parameter or match_cast")
         type_ = call.op.infer(tuple(a.type for a in args), call.attrs, ctx)
         self._adopt(ctx)
-        return OpCall(call.op, args, call.attrs, type_, call.span), tuple(ctx.defined)
+        return OpCall(call.op, args, call.attrs, type_, span), tuple(ctx.defined)
 
     def _operand(self, value: object, call: PendingCall) -> Expr:
         """Numbers take the dtype of the first tensor operand; of the first that is no mask where they are no bools."""
@@ -458,26 +477,12 @@ class BlockBuilder:
         if ctx.checks:  # what is checked at run time may be relied on afterwards
             self._facts = self._facts.with_(*(c.relation for c in ctx.checks))
 
-    def _learn(self, known: Type, cast: Type) -> None:
-        if isinstance(known, TensorType | ShapeType) and isinstance(cast, TensorType | ShapeType):
-            old = known.shape if isinstance(known, TensorType) else known.dims
-            new = cast.shape if isinstance(cast, TensorType) else cast.dims
-            pairs = zip(old, new, strict=True)
-            self._facts = self._facts.with_(*(Relation("==", a, b) for a, b in pairs if a != b))
-
     def _declare(self, dims: Sequence[Dim], span: Span | None) -> None:
         for d in dims:
             self._taken.add(d.name)
             known = self._dims.setdefault(d.name, d)
             if known != d:
                 raise InferError(f"two different symbols named `{d.name}` in one function", span=span)
-
-    def _unique(self, stem: str) -> str:
-        name, n = stem, 0
-        while name in self._names:
-            name, n = f"{stem}{n}", n + 1
-        self._names.add(name)
-        return name
 
     def _scope(self) -> Scope:
         if not self._scopes:

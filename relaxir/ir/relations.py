@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from relaxir.ir.op import InferCtx
@@ -20,7 +20,7 @@ from relaxir.ir.types import (
     substitute_type,
     type_dims,
 )
-from relaxir.sym import Dim, DimLike, Facts, Proof, substitute, unify
+from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, substitute, unify
 
 
 class Subtype(enum.IntEnum):
@@ -67,6 +67,23 @@ def _dims(value: Sequence[DimLike], base: Sequence[DimLike], facts: Facts) -> Su
         if verdict is Proof.UNKNOWN:
             worst = Subtype.UNPROVED
     return worst
+
+
+def learn_cast(facts: Facts, known: Type, cast: Type, new: Collection[Dim]) -> Facts:
+    """The facts after a match_cast: a new bare symbol names the value's dimension, any other dimension equals it.
+
+    Raises:
+        ConflictError: when the value can never have that type.
+    """
+    if isinstance(known, TensorType | ShapeType) and isinstance(cast, TensorType | ShapeType):
+        named: set[Dim] = set()
+        for a, b in zip(type_dims(known), type_dims(cast), strict=False):
+            if isinstance(b, Dim) and b in new and b not in named:
+                facts = facts.with_definition(b, a)
+                named.add(b)
+            elif a != b:
+                facts = facts.with_(Relation("==", a, b))
+    return facts.with_dims(*new)
 
 
 def join(a: Type, b: Type, ctx: InferCtx) -> Type:

@@ -7,11 +7,12 @@ one that the binding defines.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from relaxir.ir.op import InferCtx
-from relaxir.ir.relations import Subtype, subtype
-from relaxir.ir.types import ShapeType, TensorType, Type, describe, substitute_type, type_dims
+from relaxir.ir.relations import Subtype, learn_cast, subtype
+from relaxir.ir.types import Type, describe, substitute_type, type_dims
 from relaxir.support.spans import Span
 from relaxir.sym import ConflictError, Dim, DimLike, Facts, Relation, substitute
 
@@ -48,11 +49,11 @@ class TypeScope:
             except ConflictError:
                 continue
 
-    def learn_cast(self, known: Type, cast: Type) -> None:
-        """What a match_cast teaches: the dimensions of both types are equal."""
-        if isinstance(known, TensorType | ShapeType) and isinstance(cast, TensorType | ShapeType):
-            pairs = zip(type_dims(known), type_dims(cast), strict=False)
-            self.learn(Relation("==", a, b) for a, b in pairs if a != b)
+    def cast(self, known: Type, cast: Type, new: Sequence[Dim]) -> None:
+        """Take a match_cast: see `learn_cast`; a contradiction means dead code, and teaches nothing."""
+        with suppress(ConflictError):
+            self.facts = learn_cast(self.facts, known, cast, new)
+        self.define(new)
 
     def adopt(self, ctx: InferCtx, renamed: dict[Dim, DimLike]) -> None:
         """Rely on the run-time checks that an inference left behind."""
@@ -90,13 +91,6 @@ def disagreement(
     if expected == written or subtype(expected, written, facts) is Subtype.PROVED:
         return None
     return f"the type is written as {describe(written)}, but is {describe(expected)}"
-
-
-def unproved(inferred: Type, written: Type, facts: Facts, fresh: Sequence[Dim] = (), owned: Sequence[Dim] = ()) -> bool:
-    """Whether only the equality of symbolic dimensions is open between two types that `disagreement` names."""
-    renamed = rename_fresh(inferred, written, fresh, owned)
-    covered = all(_covers(b, a) for a, b in renamed.items() if isinstance(b, Dim))
-    return covered and subtype(substitute_type(inferred, renamed), written, facts) is Subtype.UNPROVED
 
 
 def _covers(outer: Dim, inner: Dim) -> bool:

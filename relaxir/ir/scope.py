@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from relaxir.ir.expr import Binding, BindingBlock, Expr, Var
 from relaxir.ir.op import Attrs, attr_dims
 from relaxir.support.errors import VerifyError
+from relaxir.support.names import UniqueNames
 from relaxir.sym import Dim, DimLike, free_dims
 
 
@@ -26,6 +27,11 @@ class Scope:
         if self.bindings:
             self.blocks.append(BindingBlock(tuple(self.bindings), self.dataflow, tuple(self.outputs)))
         self.bindings, self.outputs = [], []
+
+
+def variable_names(taken: Iterable[str]) -> UniqueNames:
+    """Names for the variables of a function: ``lv``, ``lv0``, ``lv1``, ..."""
+    return UniqueNames(taken, separator="", first=0)
 
 
 def check_name(name: object, what: str) -> None:

@@ -52,7 +52,7 @@ from relaxir.ir.module import IRModule
 from relaxir.ir.op import attr_dims
 from relaxir.ir.parts import bodies_of, operands
 from relaxir.ir.relations import Subtype, apply_signature, join, subtype
-from relaxir.ir.retype import TypeScope, disagreement, rename_fresh, unproved
+from relaxir.ir.retype import TypeScope, disagreement, rename_fresh
 from relaxir.ir.types import TensorType, Type, describe, free_dims_of_type
 from relaxir.ir.verify_calls import program_call_errors, verify_host_calls
 from relaxir.support.dtypes import info
@@ -89,19 +89,17 @@ def verify_module(module: IRModule, level: int | None = None) -> tuple[VerifyErr
     return tuple(errors)
 
 
-def check_module(module: IRModule, level: int | None = None, proofs: bool = True) -> None:
+def check_module(module: IRModule, level: int | None = None) -> None:
     """Raise the first violation, with all others in its notes.
 
     Args:
         module: what to verify.
         level: the level it should be at, see `LEVELS`.
-        proofs: whether recorded types must be proved; else they must only not be refuted. Long chains of dimension
-            formulas, as deep convolution networks have them, are equal in ways that the proofs do not always find.
 
     Raises:
         VerifyError: when the module breaks an invariant.
     """
-    errors = [e for e in verify_module(module, level) if proofs or e.code != "verify-unproved"]
+    errors = verify_module(module, level)
     if errors:
         first = errors[0]
         others = tuple(f"also: {e.message}" for e in errors[1:10])
@@ -277,7 +275,7 @@ class _Checker:
         if subtype(b.value.type, b.var.type, self.types.facts) is Subtype.REFUTED:
             message = f"`{b.var.name}`: {describe(b.value.type)} is never {describe(b.var.type)}"
             self.fail(10, message, "verify-type", b.span)
-        self.types.learn_cast(b.value.type, b.var.type)
+        self.types.cast(b.value.type, b.var.type, b.defines)
 
     def _value(self, b: Bind, dataflow: bool) -> None:
         value, name = b.value, b.var.name
@@ -375,11 +373,9 @@ class _Checker:
         self, var: Var, inferred: Type, written: Type, fresh: Sequence[Dim] = (), owned: Sequence[Dim] = ()
     ) -> None:
         """A written type agrees with an inferred one."""
-        facts = self.types.facts
-        problem = disagreement(inferred, written, facts, fresh, owned)
+        problem = disagreement(inferred, written, self.types.facts, fresh, owned)
         if problem is not None:
-            code = "verify-unproved" if unproved(inferred, written, facts, fresh, owned) else "verify-type"
-            self.fail(5, f"`{var.name}`: {problem}", code)
+            self.fail(5, f"`{var.name}`: {problem}", "verify-type")
 
     def leaf(self, e: Expr, where: str) -> None:
         """An operand: its variables are visible, its constants well formed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -190,6 +191,7 @@ class Arange(Op["Arange.Attrs"]):
     bad_examples = (
         BadExample((), "attribute", "step", Attrs(0, 4, 0)),
         BadExample((), "attribute", "numbers", Attrs(0.5, dim("n"), 1)),
+        BadExample((), "attribute", "number of elements", Attrs(0.0, math.inf, 1.0)),
     )
 
     @staticmethod
@@ -207,7 +209,10 @@ class Arange(Op["Arange.Attrs"]):
             return TensorType((range_size(*values, ctx.facts),), kind)
         if not all(isinstance(v, int | float) for v in values):
             ctx.fail("with a float, start, stop and step must all be numbers", code="attribute", help="use range")
-        return TensorType((float_count(*map(float, values)),), kind)
+        try:
+            return TensorType((float_count(*map(float, values)),), kind)
+        except ValueError as error:
+            ctx.fail(str(error), code="attribute")
 
     def lower(self, args: tuple[TensorType, ...], attrs: Arange.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:
         """Affine in the index."""
@@ -227,13 +232,27 @@ class Arange(Op["Arange.Attrs"]):
         return np.asarray(attrs.start + np.arange(count) * attrs.step).astype(held_dtype(attrs.dtype))
 
 
+FARTHEST: Final = 2.0**62
+"""Numbers of elements, and distances of integers, that fit 64 bits with all that is computed of them."""
+
+
 def float_count(start: float, stop: float, step: float) -> int:
-    """Number of elements of a range of floats."""
-    return max(0, int(np.ceil((stop - start) / step)))
+    """Number of elements of a range of floats.
+
+    Raises:
+        ValueError: it is not finite, or too large.
+    """
+    size = (stop - start) / step
+    if not abs(size) < FARTHEST:
+        raise ValueError(f"the number of elements of the range {start}, {stop}, {step} is {size}")
+    return max(0, int(np.ceil(size)))
 
 
 class RangeCount(Op[BaseAttrs]):
-    """Number of elements of `Range`, as ``i64[]``; fails the call for a step of 0. TVM: none, ONNX: part of Range."""
+    """Number of elements of `Range`, as ``i64[]``; fails the call for a step of 0, and where it is not finite.
+
+    TVM: none, ONNX: part of Range.
+    """
 
     name = "range_count"
     params = (Param("start", "scalar"), Param("stop", "scalar"), Param("step", "scalar"))
@@ -253,14 +272,16 @@ class RangeCount(Op[BaseAttrs]):
         f = ProgramBuilder(self.name)
         start, stop, step = (input_of(f, p.name, t)[()] for p, t in zip(self.params, args, strict=True))
         y = output_of(f, "y", out[0])
+        a, b, s = (cast(v, "float64") for v in (start, stop, step))
         if info(args[0].dtype).is_float:
-            a, b, s = (cast(v, "float64") for v in (start, stop, step))
-            count = cast(call(Intrinsic.CEIL, (b - a) / s), "int64")
+            size, count = (b - a) / s, cast(call(Intrinsic.CEIL, (b - a) / s), "int64")
         else:
-            a, b, s = (cast(v, "int64") for v in (start, stop, step))
-            count = literal(0) - binary(BinOp.FLOORDIV, a - b, s)
+            low, high, by = (cast(v, "int64") for v in (start, stop, step))
+            size, count = b - a, literal(0) - binary(BinOp.FLOORDIV, low - high, by)
         nonzero = Assert(ne(s, 0), "runtime-shape", "range: step must not be 0")
-        f.block("count", (), lambda: Seq((nonzero, Store(y, (), maximum(count, 0)))))
+        fits = call(Intrinsic.ABS, size) < FARTHEST
+        finite = Assert(fits, "runtime-shape", "range: the number of elements is not finite, or too large")
+        f.block("count", (), lambda: Seq((nonzero, finite, Store(y, (), maximum(count, 0)))))
         return f.build()
 
     def reference(self, args: tuple[Array, ...], attrs: BaseAttrs) -> Array:

@@ -132,13 +132,14 @@ def slice_range(
 
 
 def is_data(x: DimLike, facts: Facts) -> bool:
-    """Whether a value comes from data without a useful lower bound: its formulas are left as they are built."""
+    """Whether a formula is of data without a useful lower bound: it is left as it is built.
+
+    Another form of it may pass through numbers that do not fit 64 bits: ``max(0, d) + 1`` is ``max(1, d + 1)``.
+    """
     if isinstance(x, int):
         return False
-    if all(d.min >= 0 for d in free_dims(x)):
-        return False
-    low, _ = facts.bounds(x)
-    return low is None or low < -FAR
+    unknown = (facts.bounds(d)[0] for d in free_dims(x) if d.min < -FAR)
+    return any(low is None or low < -FAR for low in unknown)
 
 
 def _clamp(index: DimLike, low: DimLike, high: DimLike, extent: DimLike, facts: Facts) -> DimLike:

@@ -23,7 +23,7 @@ from relaxir.ops.windows import (
     window_counts,
     windows_of,
 )
-from relaxir.sym import DimLike, ceildiv, floordiv, mod, product
+from relaxir.sym import DimLike, ceildiv, dim, floordiv, max_, mod, product, to_text
 from relaxir.tir import Combine, Expr, PrimFunc, ProgramBuilder, as_expr, cast, const, eq
 
 
@@ -49,6 +49,9 @@ class PatchAttrs(Attrs):
 @dataclass(frozen=True, slots=True)
 class Col2ImAttrs(PatchAttrs):
     """Attributes of `Col2Im`."""
+
+    kernel: tuple[DimLike, ...]
+    """Extent of a window, one per spatial axis."""
 
     image_shape: tuple[DimLike, ...] = ()
     """Spatial extents of the image."""
@@ -195,6 +198,12 @@ class Col2Im(Op[Col2ImAttrs]):
         Example(("f32[n, 4, 9]",), "f32[n, 1, 4, 4]", Col2ImAttrs((2, 2), image_shape=(4, 4))),
         Example(("f16[1, 12, 6]",), "f16[1, 2, 4, 5]", Col2ImAttrs((3, 2), (2,), (1, 1, 0, 0), image_shape=(4, 5))),
         Example(("i32[1, 6, 3]",), "i32[1, 3, 5]", Col2ImAttrs((2,), dilations=(2,), image_shape=(5,))),
+        Example(
+            ("f32[1, 3*k, 4]",),
+            "f32[1, k * 3 // max(k, 1), k + 3]",
+            Col2ImAttrs((dim("k"),), image_shape=(dim("k") + 3,)),
+            min_size=1,
+        ),
     )
     bad_examples = (
         BadExample(("f32[1, 4, 8]",), "shape-mismatch", "columns", Col2ImAttrs((2, 2), image_shape=(4, 4))),
@@ -210,11 +219,15 @@ class Col2Im(Op[Col2ImAttrs]):
         check_windows(ctx, attrs, len(attrs.image_shape))
         if len(attrs.kernel) != len(attrs.image_shape):
             ctx.fail(f"kernel {attrs.kernel} and image_shape differ in length", code="attribute")
-        size = int(np.prod(attrs.kernel))
-        ctx.require_equal(mod(x.shape[1], size), 0, f"axis 1 of x modulo {size} taps")
+        size = product(attrs.kernel)
+        for k in attrs.kernel:
+            ctx.require_at_least(1, k, "kernel")
+        ctx.require_equal(mod(x.shape[1], max_(size, 1)), 0, f"axis 1 of x modulo {to_text(size)} taps")
         counts = window_counts(ctx, attrs, windows_of(attrs, attrs.image_shape, attrs.kernel))
         ctx.require_equal(x.shape[2], product(counts), "columns of x and windows of the image")
-        return TensorType((x.shape[0], ctx.facts.simplify(floordiv(x.shape[1], size)), *attrs.image_shape), x.dtype)
+        return TensorType(
+            (x.shape[0], ctx.facts.simplify(floordiv(x.shape[1], max_(size, 1))), *attrs.image_shape), x.dtype
+        )
 
     def lower(self, args: tuple[TensorType, ...], attrs: Col2ImAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
         """Each element gathers the taps that reach it."""
@@ -246,12 +259,12 @@ class Col2Im(Op[Col2ImAttrs]):
     def reference(self, args: tuple[Array, ...], attrs: Col2ImAttrs) -> Array:
         """Scatter column by column; floats in double."""
         x = args[0].astype(np.float64) if args[0].dtype.kind == "f" else args[0]
-        image = tuple(int(d) for d in attrs.image_shape)
-        windows = windows_of(attrs, image, attrs.kernel)
+        image, kernel = (tuple(int(d) for d in dims) for dims in (attrs.image_shape, attrs.kernel))
+        windows = windows_of(attrs, image, kernel)
         counts = known_counts(attrs, windows)
-        data = x.reshape(x.shape[0], x.shape[1] // int(np.prod(attrs.kernel)), *attrs.kernel, *counts)
+        data = x.reshape(x.shape[0], x.shape[1] // int(np.prod(kernel)), *kernel, *counts)
         y = np.zeros((*data.shape[:2], *image), x.dtype)
-        for tap in np.ndindex(*attrs.kernel):
+        for tap in np.ndindex(*kernel):
             for column in np.ndindex(*counts):
                 at: Any = tuple(
                     o * w.stride + t * w.dilation - int(w.before) for w, o, t in zip(windows, column, tap, strict=True)

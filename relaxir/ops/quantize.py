@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Final
@@ -16,7 +16,7 @@ from relaxir.ir.types import TensorType, TupleType, Type
 from relaxir.ops.common import check_dtype, check_same_dtype, load_wide, widen
 from relaxir.ops.kernels import input_of, output_of
 from relaxir.support.dtypes import info
-from relaxir.sym import DimLike, Proof, ceildiv, mul, sub
+from relaxir.sym import DimLike, Proof, ceildiv, is_const, mul, sub
 from relaxir.tir import (
     Buffer,
     Combine,
@@ -36,6 +36,8 @@ from relaxir.tir import (
 
 QUANTISED: Final = ("int8", "uint8", "int16", "uint16")
 SCALES: Final = ("float32", "float16", "bfloat16")
+LONG_ROW: Final = 64
+"""Elements of a row from which its range is found row by row."""
 SPREAD: Final = ((0.25, 0.75, 1.25, 1.75, -0.25, -0.75, 1000.0, -1000.0), 0.5)
 """Ties of both signs and values beyond every 8-bit range, at scale one half."""
 
@@ -367,14 +369,24 @@ class DynamicQuantizeLinear(Op[BaseAttrs]):
         return TupleType((TensorType(x.shape, "uint8"), *scalars))
 
     def lower(self, args: tuple[TensorType, ...], attrs: BaseAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
-        """Two reductions, two scalars, one elementwise stage."""
+        """Two reductions, two scalars, one elementwise stage; long rows are reduced first, both ways in one pass."""
+
+        def element(of: Buffer) -> Callable[..., Expr]:
+            return lambda *i: of.at(i)
+
         f = ProgramBuilder(self.name)
         x = input_of(f, "x", args[0])
         y, scale, zero = output_of(f, "y", out[0]), output_of(f, "scale", out[1]), output_of(f, "zero_point", out[2])
         low, high = f.temp("low", (), "float32"), f.temp("high", (), "float32")
         none = const(0.0, "float32")
-        f.reduce(low, x.shape, Combine.MIN, lambda *i: x.at(i), init=none)
-        f.reduce(high, x.shape, Combine.MAX, lambda *i: x.at(i), init=none)
+        ends = ((low, Combine.MIN), (high, Combine.MAX))
+        parts, (*rows, last) = {low: x, high: x}, x.shape or (1,)
+        if rows and is_const(last) and int(last) >= LONG_ROW:
+            parts = {end: f.temp(f"{end.name}s", rows, "float32") for end, _ in ends}
+            for end, how in ends:
+                f.reduce(parts[end], (last,), how, element(x), init=none)
+        for end, how in ends:
+            f.reduce(end, parts[end].shape, how, element(parts[end]), init=none)
         f.compute(scale, lambda: select(eq(high[()], low[()]), const(1.0, "float32"), high[()] - low[()]) / 255.0)
         f.compute(zero, lambda: saturate(call(Intrinsic.ROUND, (0.0 - low[()]) / scale[()]), "uint8"))
 

@@ -14,7 +14,7 @@ from relaxir.ir.types import TensorType, TupleType, Type
 from relaxir.ops.common import FLOATS, check_dtype, check_same_dtype, compute_dtype, load_wide, tensors_of, widen
 from relaxir.ops.kernels import input_of, let, loop, output_of, seq
 from relaxir.ops.recurrent_cells import GATES, ArrayAlgebra, Cell, ProgramAlgebra
-from relaxir.sym import ceildiv
+from relaxir.sym import DimLike, ceildiv, dim
 from relaxir.tir import (
     Alloc,
     BinOp,
@@ -29,11 +29,13 @@ from relaxir.tir import (
     Scope,
     Stmt,
     Store,
+    Switch,
     Var,
     as_expr,
     binary,
     cast,
     const,
+    eq,
 )
 
 ROWS: Final = 4
@@ -293,18 +295,16 @@ class Kernel:
         """Groups of sequences in parallel."""
         group = Var("group")
         first = group * ROWS
-        count = as_expr(self.batch) - first
-        whole, part = self.sequences(first, const(ROWS), True), self.sequences(first, count, False)
-        self.f.emit(For(group, as_expr(ceildiv(self.batch, ROWS)), If(count >= ROWS, whole, part), ForKind.PARALLEL))
+        count = binary(BinOp.MIN, as_expr(self.batch) - first, const(ROWS))
+        body = let("count", count, lambda n: self.sequences(first, n))
+        self.f.emit(For(group, as_expr(ceildiv(self.batch, ROWS)), body, ForKind.PARALLEL))
         return self.f.build()
 
-    def sequences(self, first: Expr, count: Expr, whole: bool) -> Stmt:
-        """A group of sequences from the first step to the last; a whole group shares the loads of the weights."""
+    def sequences(self, first: Expr, count: Expr) -> Stmt:
+        """A group of sequences from the first step to the last; they share the loads of the weights."""
 
         def product(source: Buffer, low: int, high: int) -> Stmt:
-            if whole:
-                return self.product(source, first, True, low, high)
-            return loop("row", count, lambda r: self.product(source, first + r, False, low, high))
+            return self.product(source, first, count, low, high)
 
         def rows(body: Callable[[Expr], Stmt]) -> Stmt:
             return loop("row", count, lambda r: body(first + r))
@@ -352,35 +352,41 @@ class Kernel:
         pairs = zip(self.outs[1:], sources, strict=True)
         return seq(*(Store(o, (n, j), cast(s[n, j], o.dtype)) for o, s in pairs))
 
-    def product(self, source: Buffer, first: Expr, whole: bool, low: int, high: int) -> Stmt:
-        """The sums of some tiles of columns, for a whole group or for one sequence, in registers."""
+    def product(self, source: Buffer, first: Expr, count: Expr, low: int, high: int) -> Stmt:
+        """The sums of some tiles of columns, in registers: of several sequences, or of one with several tiles."""
+        rows = dim("r", min=2, max=ROWS)
+        several = Switch(count, rows, 2, ROWS + 1, self.columns(source, first, rows, (low, high)))
+        return If(eq(count, const(1)), self.columns(source, first, 1, (low, high)), several)
+
+    def columns(self, source: Buffer, first: Expr, rows: DimLike, bounds: tuple[int, int]) -> Stmt:
+        """Tiles of columns for a number of sequences, parts of wide tiles one after the other."""
         lanes = int(self.given.weights.shape[2])
         stmts: list[Stmt] = []
         for start in range(0, lanes, LANES):
-            stmts.extend(self.tiles(source, first, whole, (low, high), range(start, min(start + LANES, lanes))))
+            stmts.extend(self.tiles(source, first, rows, bounds, range(start, min(start + LANES, lanes))))
         return seq(*stmts)
 
-    def tiles(self, source: Buffer, first: Expr, whole: bool, bounds: tuple[int, int], part: range) -> Iterator[Stmt]:
+    def tiles(self, source: Buffer, first: Expr, rows: DimLike, bounds: tuple[int, int], part: range) -> Iterator[Stmt]:
         """One part of each tile; one sequence takes several tiles at a time."""
-        (low, high), together = bounds, 1 if whole else ROWS
+        (low, high), together = bounds, ROWS if rows == 1 else 1
         many, rest = divmod(high - low, together)
-        rows = ROWS if whole else 1
         if many:
             yield loop("tile", many, lambda t: self.tile(source, first, (rows, together), t * together + low, part))
         if rest:
             begin = low + many * together
             yield loop("tile", rest, lambda t: self.tile(source, first, (rows, 1), t + begin, part))
 
-    def tile(self, source: Buffer, first: Expr, counts: tuple[int, int], tile: Expr, part: range) -> Stmt:
+    def tile(self, source: Buffer, first: Expr, counts: tuple[DimLike, int], tile: Expr, part: range) -> Stmt:
         """Accumulators of ``counts`` sequences and tiles, one of which is 1."""
         weights, several = self.given.weights, counts[1] > 1
         lanes = int(weights.shape[2])
-        acc = Buffer("acc", (counts[0] * counts[1], len(part)), self.wide, Scope.REGISTER)
+        number = counts[1] if several else counts[0]
+        acc = Buffer("acc", (number, len(part)), self.wide, Scope.REGISTER)
 
         def each(body: Callable[[Var, Expr, Expr, Var], Stmt]) -> Stmt:
             r, j = Var("r"), Var("j")
             row, at = (first, tile + r) if several else (first + r, tile)
-            return For(r, const(acc.shape[0]), For(j, const(len(part)), body(r, row, at, j), VECTOR), ForKind.UNROLL)
+            return For(r, as_expr(number), For(j, const(len(part)), body(r, row, at, j), VECTOR), ForKind.UNROLL)
 
         def term(k: Expr) -> Stmt:
             return each(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 from math import ceil
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -97,11 +97,16 @@ class Resize(Op[ResizeAttrs]):
     repeat it. Weights: the nearest element, a hat (linear) or Keys' cubic kernel. Floats are summed in float32 or
     wider; integers in floats, rounded half to even and saturated. Extents and ``sizes`` may be symbolic or known
     only at run time; an axis must have an element where the result has one. With tf_crop_and_resize and ``scales``
-    the region's extent is what is scaled. TVM: relax.image.resize2d, ONNX: Resize, Upsample.
+    the region's extent is what is scaled. Factors and regions known only at run time are operands, beside ``sizes``:
+    the factors then say where elements lie, and nothing else. TVM: relax.image.resize2d, ONNX: Resize, Upsample.
     """
 
     name = "resize"
-    params = (Param("x", "any shape", NUMERIC),)
+    params = (
+        Param("x", "any shape", NUMERIC),
+        Param("factors", "one per axis of ``axes``", ("float32",), optional=True),
+        Param("region", "begins, then ends, in units of x", ("float32",), optional=True),
+    )
     Attrs = ResizeAttrs
     kind = OpKind.INJECTIVE
     examples = (
@@ -166,6 +171,21 @@ class Resize(Op[ResizeAttrs]):
             ("f32[3, 4]",), "f32[7, 9]", ResizeAttrs((7, 8), mode="linear", keep_aspect_ratio_policy="not_smaller")
         ),
         Example(("f32[n, 2]",), "f32[n, 2]", ResizeAttrs(scales=(1, 1), mode="cubic")),
+        Example(("f32[n, 3]", "f32[1]"), "f32[5, 3]", ResizeAttrs((5,), axes=(0,)), values=(None, (1.3,)), min_size=1),
+        Example(
+            ("f32[7, n]", "f32[2]"),
+            "f32[3, 4]",
+            ResizeAttrs((3, 4), mode="linear", antialias=True),
+            values=(None, (0.45, 1.9)),
+            min_size=1,
+        ),
+        Example(
+            ("f32[n, 4]", "f32[2]", "f32[4]"),
+            "f32[3, 3]",
+            ResizeAttrs((3, 3), mode="linear", coordinate_transformation_mode="tf_crop_and_resize"),
+            values=(None, (1.0, 1.0), (0.4, 0.6, 0.6, 1.7)),
+            min_size=1,
+        ),
     )
     bad_examples = (
         BadExample(("f32[4]",), "attribute", "exactly one of sizes and scales", ResizeAttrs()),
@@ -173,6 +193,8 @@ class Resize(Op[ResizeAttrs]):
         BadExample(("f32[4]",), "attribute", "no mode", ResizeAttrs((3,), mode=NO_WORD)),
         BadExample(("f32[0]",), "shape-mismatch", "axis 0", ResizeAttrs((3,))),
         BadExample(("f32[4]",), "attribute", "scale", ResizeAttrs(scales=(0.0,))),
+        BadExample(("f32[4]", "f32[1]"), "attribute", "factors", ResizeAttrs(scales=(2.0,))),
+        BadExample(("f32[4]", "f32[2]"), "shape-mismatch", "factors", ResizeAttrs((3,))),
     )
 
     def infer(self, args: tuple[Type, ...], attrs: ResizeAttrs, ctx: InferCtx) -> Type:
@@ -180,6 +202,7 @@ class Resize(Op[ResizeAttrs]):
         x = ctx.tensor(args, 0, "x")
         check_dtype(ctx, x, "x", NUMERIC)
         check_attrs(ctx, attrs, x.rank)
+        check_operands(ctx, args, attrs, x.rank)
         shape = list(x.shape)
         for m in axis_maps(attrs, x.shape):
             out = ctx.facts.simplify(m.out)
@@ -191,8 +214,12 @@ class Resize(Op[ResizeAttrs]):
     def lower(self, args: tuple[TensorType, ...], attrs: ResizeAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
         """Tables of places and weights per axis, then one pass per axis; nearest: one pass for all axes."""
         f = ProgramBuilder(self.name)
-        x, y = input_of(f, "x", args[0]), output_of(f, "y", out[0])
-        maps = tuple(m.with_out(y.shape[m.axis]) for m in axis_maps(attrs, x.shape) if not m.identity)
+        x = input_of(f, "x", args[0])
+        operands = tuple(input_of(f, p.name, t) for p, t in zip(self.params[1:], args[1:], strict=False))
+        given = tuple(lambda n, b=b: cast(b[n], "float64") for b in operands)
+        y = output_of(f, "y", out[0])
+        found = with_operands(axis_maps(attrs, x.shape), given)
+        maps = tuple(m.with_out(y.shape[m.axis]) for m in found if not m.identity)
         if attrs.mode == "nearest" or not maps:
             _nearest(f, x, y, maps, attrs)
             return f.build()
@@ -210,7 +237,8 @@ class Resize(Op[ResizeAttrs]):
         """One matrix per axis, in float64."""
         x = args[0]
         result = x if attrs.mode == "nearest" else x.astype(np.float64)
-        for m in axis_maps(attrs, x.shape):
+        given = tuple(lambda n, a=a: float(a[n]) for a in args[1:])
+        for m in with_operands(axis_maps(attrs, x.shape), given):
             if m.identity:
                 continue
             matrix, outside = resize_matrix(m, attrs)
@@ -276,6 +304,29 @@ def axis_maps(attrs: ResizeAttrs, shape: Sequence[DimLike]) -> tuple[AxisMap, ..
         used = ((attrs.sizes[n], extent),) if policy == "stretch" else ratios
         found += (AxisMap(axis, extent, out, None, used, policy, roi),)
     return found
+
+
+def check_operands(ctx: InferCtx, args: tuple[Type, ...], attrs: ResizeAttrs, rank: int) -> None:
+    """Raise unless factors and region fit the axes and nothing is given twice."""
+    axes = len(attrs.axes) or rank
+    for index, (name, given, most) in enumerate((("factors", attrs.scales, 1), ("region", attrs.roi, 2)), 1):
+        if index < len(args):
+            t = ctx.tensor(args, index, name)
+            check_dtype(ctx, t, name, ("float32",))
+            if given:
+                ctx.fail(f"{name} are given twice, as an operand and as an attribute", code="attribute")
+            if t.rank != 1:
+                ctx.fail(f"{name} must have rank 1, got {t.rank}", code="rank-mismatch")
+            ctx.require_equal(t.shape[0], most * axes, f"{name} and {axes} axes")
+
+
+def with_operands(maps: Sequence[AxisMap], given: Sequence[Callable[[int], Any]]) -> tuple[AxisMap, ...]:
+    """Maps with the elements of factors and region, as far as these are operands."""
+    factors, region = (*given, None, None)[:2]
+    return tuple(
+        m.with_operands(factors and factors(n), region and (region(n), region(n + len(maps))))
+        for n, m in enumerate(maps)
+    )
 
 
 def tap_count(m: AxisMap, attrs: ResizeAttrs) -> DimLike:

@@ -29,20 +29,27 @@ class AxisMap:
     extent: DimLike
     out: DimLike
     scale: Fraction | None
-    """The factor, where it was given."""
+    """The factor, where it was given as a constant."""
     ratios: tuple[tuple[DimLike, DimLike], ...]
     """Otherwise the factor is the (smallest or largest, by policy) quotient of these sizes and extents."""
     policy: str
-    roi: tuple[float, float]
+    roi: tuple[float | Expr, float | Expr]
+    """Begin and end of the region."""
+    given: float | Expr | None = None
+    """The factor, where an operand holds it."""
 
     def with_out(self, out: DimLike) -> AxisMap:
         """The same with the result's extent as inference wrote it."""
         return replace(self, out=out)
 
+    def with_operands(self, given: Any, roi: Any) -> AxisMap:
+        """The same with a factor and a region (begin, end) from operands; None where there is none."""
+        return replace(self, given=given, roi=self.roi if roi is None else roi)
+
     @property
     def identity(self) -> bool:
         """Whether nothing changes along the axis."""
-        return (
+        return self.given is None and (
             self.out == self.extent and self.roi == (0.0, 1.0) and (self.scale or 1) == 1 and self.policy == "stretch"
         )
 
@@ -61,10 +68,17 @@ class AxisMap:
 
     def factor_expr(self) -> Expr:
         """The factor as float64."""
+        if self.given is not None:
+            return as_expr(self.given, "float64")
         if self.scale is not None:
             return const(float(self.scale), "float64")
         parts = tuple(_number(s) / _number(e) for s, e in self.ratios)
         return reduce(minimum if self.policy == "not_larger" else maximum, parts)
+
+    @property
+    def stretches(self) -> bool:
+        """Whether the factor is exactly the quotient of the two extents."""
+        return self.scale is None and self.given is None and self.policy == "stretch"
 
     def outside(self, place: Expr) -> Expr:
         """Whether a place lies outside the source."""
@@ -79,17 +93,17 @@ def coordinate(m: AxisMap, mode: str, index: Expr) -> Expr:
     """Place in the source, as float64, of one element of the result."""
     i, extent, factor = cast(index, "float64"), _number(m.extent), m.factor_expr()
     # with given scales the width may be fractional, and ONNX's expected results use it so
-    width = factor * extent if m.scale is not None or m.policy != "stretch" else _number(m.out)
+    width = _number(m.out) if m.stretches else factor * extent
     alone = eq(width, 1.0)
     if mode == "align_corners":
         return select(alone, const(0.0, "float64"), i * (extent - 1.0) / (width - 1.0))
     if mode == "asymmetric":
         return i / factor
     if mode == "tf_crop_and_resize":
-        low, high = m.roi
-        size, width = const(high - low, "float64"), _number(m.out)
+        low, high = (as_expr(v, "float64") for v in m.roi)
+        size, width = high - low, _number(m.out)
         inner = select(eq(width, 1.0), size * (extent - 1.0) / 2.0, i * size * (extent - 1.0) / (width - 1.0))
-        return inner + const(low, "float64") * (extent - 1.0)
+        return inner + low * (extent - 1.0)
     middle = (i + 0.5) / factor - 0.5
     if mode == "pytorch_half_pixel":
         return select(alone, const(0.0, "float64"), middle)
@@ -135,7 +149,7 @@ def tap_weight(m: AxisMap, attrs: ResizeAttrs, distance: Expr) -> Expr:
 def resize_matrix(m: AxisMap, attrs: ResizeAttrs) -> tuple[Array, Array]:
     """Weights of every source element (columns) for every element of the result, and which of those lie outside."""
     extent, out = int(m.extent), int(m.out)
-    factor = float(m.scale) if m.scale is not None else _extreme(m)
+    factor = _known_factor(m)
     places = np.array([_place(m, attrs.coordinate_transformation_mode, i, factor) for i in range(out)], np.float64)
     matrix = np.zeros((out, extent))
     for i, place in enumerate(places):
@@ -148,22 +162,26 @@ def resize_matrix(m: AxisMap, attrs: ResizeAttrs) -> tuple[Array, Array]:
     return matrix, outside & (attrs.coordinate_transformation_mode == "tf_crop_and_resize")
 
 
-def _extreme(m: AxisMap) -> float:
+def _known_factor(m: AxisMap) -> float:
+    if isinstance(m.given, float):
+        return m.given
+    if m.scale is not None:
+        return float(m.scale)
     parts = [int(s) / int(e) if e else 1.0 for s, e in m.ratios]
     return min(parts) if m.policy == "not_larger" else max(parts)
 
 
 def _place(m: AxisMap, mode: str, i: int, factor: float) -> float:
     extent, out = int(m.extent), int(m.out)
-    width = factor * extent if m.scale is not None or m.policy != "stretch" else float(out)
+    width = float(out) if m.stretches else factor * extent
     if mode == "align_corners":
         return 0.0 if width == 1 else i * (extent - 1) / (width - 1)
     if mode == "asymmetric":
         return i / factor
     if mode == "tf_crop_and_resize":
-        size = m.roi[1] - m.roi[0]
-        inner = size * (extent - 1) / 2 if out == 1 else i * size * (extent - 1) / (out - 1)
-        return inner + m.roi[0] * (extent - 1)
+        low, high = (float(v) for v in m.roi)  # type: ignore[arg-type]  # numbers, in a reference
+        inner = (high - low) * (extent - 1) / (2 if out == 1 else out - 1) * (1 if out == 1 else i)
+        return inner + low * (extent - 1)
     middle = (i + 0.5) / factor - 0.5
     if mode == "pytorch_half_pixel" and width == 1:
         return 0.0

@@ -1,7 +1,8 @@
-"""Choice and conversion: where, clip, prelu, astype."""
+"""Choice and conversion: where, clip, prelu, astype, bitcast."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from relaxir.ops.elementwise import Binary, Unary, binary_examples
 from relaxir.support.dtypes import dtype as canonical_dtype
 from relaxir.support.dtypes import info
 from relaxir.support.errors import UnsupportedError
-from relaxir.tir import Expr, PrimFunc, ProgramBuilder, cast, const, maximum, minimum, select
+from relaxir.tir import Bits, Expr, PrimFunc, ProgramBuilder, cast, const, maximum, minimum, select
 
 
 class Where(Op[Attrs]):
@@ -242,6 +243,62 @@ class AsType(Unary[AsTypeAttrs]):
         return cast_array(args[0], np.dtype(np.float32) if name == "bfloat16" else info(name).numpy)
 
 
+class BitCast(Op[AsTypeAttrs]):
+    """The bits of ``x`` read as another dtype of the same size.
+
+    To bool: ``!= 0``; bool gives 0 and 1. TVM: none, ONNX: BitCast.
+    """
+
+    name = "bitcast"
+    Attrs = AsTypeAttrs
+    examples = (
+        Example(("f32[n, 3]",), "i32[n, 3]", AsTypeAttrs("int32")),
+        Example(("i32[n]",), "f32[n]", AsTypeAttrs("float32"), low=1 << 29, high=(1 << 30) + (1 << 29)),
+        Example(("f64[n]",), "u64[n]", AsTypeAttrs("uint64")),
+        Example(("i8[5]",), "u8[5]", AsTypeAttrs("uint8"), low=-128, high=127),
+        Example(("bf16[n]",), "i16[n]", AsTypeAttrs("int16")),
+        Example(("u16[n]",), "f16[n]", AsTypeAttrs("float16"), low=0, high=0x7BFF),
+        Example(("bool[n]",), "u8[n]", AsTypeAttrs("uint8")),
+        Example(("u8[n]",), "bool[n]", AsTypeAttrs("bool"), low=0, high=3),
+        Example(("f32[]",), "f32[]", AsTypeAttrs("float32")),
+    )
+    bad_examples = (
+        BadExample(("f32[n]",), "dtype-mismatch", "32 bits", AsTypeAttrs("int64")),
+        BadExample(("f32[n]",), "attribute", "no data type", AsTypeAttrs("float80")),
+    )
+
+    def infer(self, args: tuple[Type, ...], attrs: AsTypeAttrs, ctx: InferCtx) -> Type:
+        """Shape of the operand, the dtype asked for."""
+        x = ctx.tensor(args, 0, "x")
+        try:
+            name = canonical_dtype(attrs.dtype)
+        except UnsupportedError:
+            ctx.fail(f"there is no data type `{attrs.dtype}`", code="attribute")
+        if info(name).bits != info(x.dtype).bits:
+            ctx.fail(f"{x.dtype} has {info(x.dtype).bits} bits, {name} {info(name).bits}", code="dtype-mismatch")
+        return TensorType(x.shape, name)
+
+    def lower(self, args: tuple[TensorType, ...], attrs: AsTypeAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
+        """One elementwise stage."""
+        f = ProgramBuilder(self.name)
+        x = f.input("x", args[0].shape, args[0].dtype)
+        y = f.output("y", out[0].shape, out[0].dtype)
+        f.compute(y, lambda *i: x[i] if x.dtype == y.dtype else Bits(x[i], y.dtype))
+        return f.build()
+
+    def evaluate(
+        self, args: tuple[Array, ...], types: Sequence[Type], attrs: AsTypeAttrs, out: Type
+    ) -> Array | tuple[Array, ...]:
+        """On arrays as programs hold them: their bits are what counts."""
+        return self.reference(args, attrs)
+
+    def reference(self, args: tuple[Array, ...], attrs: AsTypeAttrs) -> Array:
+        """A view."""
+        stored = np.ascontiguousarray(args[0]).reshape(args[0].shape)
+        target = info(attrs.dtype).numpy
+        return stored != 0 if target.kind == "b" else stored.view(target)
+
+
 def cast_array(x: Array, dtype: np.dtype[Any]) -> Array:
     """Convert as `AsType` does: float to integer truncates, saturates, and maps NaN to 0."""
     if dtype.kind == "b":
@@ -261,4 +318,5 @@ SELECT: Final = (
     Clip(),
     Prelu(),
     AsType(),
+    BitCast(),
 )

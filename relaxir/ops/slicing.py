@@ -101,7 +101,8 @@ class Pad(Op["Pad.Attrs"]):
 
     ``mode``: ``constant`` fills with the scalar operand ``value`` (0 if absent); ``edge`` repeats the border;
     ``reflect`` mirrors without repeating the border (bouncing as often as needed); ``wrap`` goes round. All but
-    ``constant`` need at least one element along a padded axis. Every dtype. TVM: relax.nn.pad, ONNX: Pad.
+    ``constant`` copy from what is left after cropping, at least one element of a padded axis. Every dtype. TVM:
+    relax.nn.pad, ONNX: Pad.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -120,6 +121,7 @@ class Pad(Op["Pad.Attrs"]):
         Example(("f32[n]",), "f32[n + 7]", Attrs(((3, 4),), "reflect"), min_size=1),
         Example(("f32[n, 1]",), "f32[n + 1, 3]", Attrs(((0, 1), (1, 1)), "edge"), min_size=1),
         Example(("f32[n]",), "f32[n + 4]", Attrs(((3, 1),), "wrap"), min_size=1),
+        Example(("f32[n]",), "f32[n + 3]", Attrs(((4, -1),), "wrap"), min_size=2),
     )
     bad_examples = (
         BadExample(("f32[2]",), "attribute", "pads", Attrs(())),
@@ -145,13 +147,20 @@ class Pad(Op["Pad.Attrs"]):
             total = add(add(extent, before), after)
             ctx.require_at_least(0, total, f"padded extent of axis {axis}")
             if attrs.mode != "constant" and (before, after) != (0, 0):
-                ctx.require_at_least(1, extent, f"extent of axis {axis}, padded by {attrs.mode},")
+                _, kept = self.kept(extent, before, after)
+                ctx.require_at_least(1, kept, f"extent of axis {axis}, padded by {attrs.mode},")
             shape += (total,)
         return TensorType(shape, x.dtype)
 
     @staticmethod
+    def kept(extent: DimLike, before: DimLike, after: DimLike) -> tuple[DimLike, DimLike]:
+        """First element and number of elements of an axis that negative pads leave."""
+        first, last = (max_(0, mul(-1, p)) for p in (before, after))
+        return first, sub(sub(extent, first), last)
+
+    @staticmethod
     def source(index: Expr, extent: DimLike, mode: str) -> Expr:
-        """Index into x of an element outside, for the modes that copy."""
+        """Index into what is left of x of an element outside, for the modes that copy."""
         if mode == "edge":
             return minimum(maximum(index, 0), sub(extent, 1))
         if mode == "wrap":
@@ -176,7 +185,8 @@ class Pad(Op["Pad.Attrs"]):
                     test = within(index, extent)
                     inside = test if inside is None else inside & test
                 elif (before, after) != (0, 0):
-                    index = self.source(index, extent, attrs.mode)
+                    first, kept = self.kept(extent, before, after)
+                    index = self.source(index - as_expr(first), kept, attrs.mode) + as_expr(first)
                 found += (index,)
             return x.at(found) if inside is None else select(inside, x.at(found), fill)
 
@@ -187,13 +197,16 @@ class Pad(Op["Pad.Attrs"]):
         """Crop where negative, then np.pad."""
         pads = [(int(b), int(e)) for b, e in attrs.pads]
         grow = [(max(b, 0), max(e, 0)) for b, e in pads]
-        if attrs.mode == "constant":
-            fill = args[1] if len(args) > 1 else 0
-            y = np.pad(args[0], grow, "constant", constant_values=fill)
-        else:
-            y = np.pad(args[0], grow, attrs.mode)
-        cut = tuple(slice(max(-b, 0), y.shape[a] - max(-e, 0)) for a, (b, e) in enumerate(pads))
-        return y[cut]
+        if attrs.mode != "constant":
+            return np.pad(args[0][_cut(args[0].shape, pads)], grow, attrs.mode)
+        fill = args[1] if len(args) > 1 else 0
+        y = np.pad(args[0], grow, "constant", constant_values=fill)
+        return y[_cut(y.shape, pads)]
+
+
+def _cut(shape: Sequence[int], pads: Sequence[tuple[int, int]]) -> tuple[slice, ...]:
+    """What negative pads leave."""
+    return tuple(slice(max(-b, 0), size - max(-e, 0)) for size, (b, e) in zip(shape, pads, strict=True))
 
 
 class Flip(Op["Flip.Attrs"]):

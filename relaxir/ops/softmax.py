@@ -13,7 +13,20 @@ from relaxir.ir.types import TensorType, Type
 from relaxir.ops.arg_reduce import find_places
 from relaxir.ops.common import FLOATS, check_dtype, compute_dtype, load_wide, widen
 from relaxir.ops.reduce import Rows
-from relaxir.tir import Buffer, Combine, Expr, Intrinsic, PrimFunc, ProgramBuilder, call, cast, const, eq, select
+from relaxir.tir import (
+    Buffer,
+    Combine,
+    Expr,
+    Intrinsic,
+    PrimFunc,
+    ProgramBuilder,
+    call,
+    cast,
+    const,
+    eq,
+    identity,
+    select,
+)
 
 ROWS_OF_H11: Final = ((1000, 1000), (-np.inf, 0), (-np.inf, -np.inf), (0, np.nan), (np.inf, 0))
 
@@ -74,9 +87,18 @@ class RowWise(Op[Any]):
 
 
 def row_max(f: ProgramBuilder, x: Buffer, rows: Rows) -> Buffer:
-    """Emit the largest element of every row, in the compute type."""
+    """Emit the largest number of every row, in the compute type; -inf if there is none.
+
+    NaN is passed over, which saves two of three instructions: the exponential of its difference is NaN, and the row's
+    sum takes it up.
+    """
     top = f.temp("top", rows.outer, compute_dtype(x.dtype))
-    f.reduce(top, rows.inner, Combine.MAX, lambda *i: load_wide(x, rows.full(i)))
+
+    def number(*i: Expr) -> Expr:
+        value = load_wide(x, rows.full(i))
+        return select(call(Intrinsic.ISNAN, value), identity(Combine.MAX, value.dtype), value)
+
+    f.reduce(top, rows.inner, Combine.MAX, number)
     return top
 
 

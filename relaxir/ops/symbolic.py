@@ -109,7 +109,7 @@ def evaluate_symbolic(
     try:
         result = _moved(op, known, attrs) if rule is None else rule(known, attrs, facts)
         return tuple(_finish(r, facts) for r in result) if isinstance(result, tuple) else _finish(result, facts)
-    except (UndecidedError, SymError, RelaxirError, IndexError, ValueError, TypeError, OverflowError):
+    except (UndecidedError, SymError, RelaxirError, IndexError, ValueError, TypeError, ArithmeticError):
         return None  # undecided, or an error that the program itself reports
 
 

@@ -22,11 +22,14 @@ from relaxir.passes.legalize_ops import LegalizeOps
 from relaxir.passes.lift_transform_params import LiftTransformParams
 from relaxir.passes.lower_host import LowerHost
 from relaxir.passes.match_attention import MatchAttention
+from relaxir.passes.match_lookup import MatchLookup
 from relaxir.passes.match_patterns import MatchPatterns
 from relaxir.passes.plan_memory import PlanMemory
+from relaxir.passes.reuse_inputs import ReuseInputs
 from relaxir.passes.schedule import Schedule
 from relaxir.passes.settle_broadcasts import SettleBroadcasts
 from relaxir.passes.simplify_dims import SimplifyDims
+from relaxir.passes.sink_views import SinkViews
 
 PASSES: Final[tuple[type[Pass], ...]] = (
     Canonicalize,
@@ -39,7 +42,9 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     SettleBroadcasts,
     SimplifyDims,
     HoistReshape,
+    SinkViews,
     MatchAttention,
+    MatchLookup,
     MatchPatterns,
     DispatchLibrary,
     LegalizeOps,
@@ -48,6 +53,7 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     FuseTIR,
     ChooseConfig,
     LiftTransformParams,
+    ReuseInputs,
     Schedule,
     LowerHost,
     PlanMemory,
@@ -74,13 +80,16 @@ __all__ = (
     "LiftTransformParams",
     "LowerHost",
     "MatchAttention",
+    "MatchLookup",
     "MatchPatterns",
     "Pass",
     "PassContext",
     "Pipeline",
     "PlanMemory",
+    "ReuseInputs",
     "Schedule",
     "SettleBroadcasts",
     "SimplifyDims",
+    "SinkViews",
     "run_instrumented",
 )

@@ -51,6 +51,8 @@ class _Canonical(Rewriter):
         same_type = len(expr.args) == 1 and first.type == expr.type
         if name in IDENTITY_IF_SAME_TYPE and same_type:
             return first
+        if name == "strided_slice" and same_type and is_whole(expr):
+            return first
         if name == "permute_dims":
             return self._permute(expr)
         inner = self.source.get(first) if isinstance(first, Var) else None
@@ -71,6 +73,12 @@ class _Canonical(Rewriter):
         if merged == tuple(range(len(merged))):
             return inner.args[0]
         return replace(expr, args=inner.args, attrs=replace(expr.attrs, axes=merged))  # type: ignore[call-arg]  # attrs of permute_dims
+
+
+def is_whole(expr: OpCall) -> bool:
+    """Whether a ``strided_slice`` call of its operand's own type takes everything in order."""
+    begin, step = getattr(expr.attrs, "begin", ()), getattr(expr.attrs, "step", ())
+    return all(b == 0 for b in begin) and all(s == 1 for s in step)
 
 
 def axes_of(expr: OpCall) -> tuple[int, ...]:

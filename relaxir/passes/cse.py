@@ -29,6 +29,7 @@ from relaxir.ir.expr import (
     Var,
 )
 from relaxir.ir.module import IRModule
+from relaxir.ir.numbering import ConstantNumbers
 from relaxir.ir.rewrite import Rewriter, map_functions
 from relaxir.passes.base import Pass, PassContext
 
@@ -39,7 +40,7 @@ class _Numbering(Rewriter):
     def __init__(self) -> None:
         super().__init__()
         self.seen: dict[Hashable, Var] = {}
-        self.digests: dict[Constant, str] = {}
+        self.numbers = ConstantNumbers()
 
     def body(self, body: Body) -> Body:
         outer = dict(self.seen)
@@ -65,9 +66,7 @@ class _Numbering(Rewriter):
         if isinstance(expr, Var):
             return expr
         if isinstance(expr, Constant):
-            if expr not in self.digests:
-                self.digests[expr] = expr.digest
-            return ("const", self.digests[expr])
+            return ("const", self.numbers(expr))
         if isinstance(expr, ShapeExpr):
             return ("shape", expr.dims)
         if isinstance(expr, TupleGetItem):

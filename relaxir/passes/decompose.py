@@ -42,7 +42,7 @@ class _Decomposer(Rewriter):
             return (new,)
         call = new.value
         bb = BlockBuilder()
-        with bb.fragment(self.facts, self.names) as parts:
+        with bb.fragment(self.facts, self.names, call.span) as parts:
             result = call.op.decompose(call.args, call.attrs, bb)
             if result is not None:
                 result = bb.normalize(result)

@@ -73,7 +73,7 @@ class _Folder(Rewriter):
         if a is None or b is None or not isinstance(new.var.type, TensorType) or new.var.type.dtype != "float32":
             return (new,)
         bb = BlockBuilder()
-        with bb.fragment(self.facts, self.names) as parts:
+        with bb.fragment(self.facts, self.names, new.value.span) as parts:
             result = product(bb, a, b) if new.value.op.name == "matmul" else convolution(bb, a, b, new.value)
             if result is None:
                 return (new,)

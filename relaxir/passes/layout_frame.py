@@ -106,11 +106,13 @@ def place(lives: Sequence[Lifetime], sizes: Sequence[DimLike], facts: Facts) -> 
     columns = [samples(s) for s in sizes]
     by_world = [[c[w] for c in columns] for w in range(len(worlds))]
     bounds = [_live_bound(lives, at) for at in by_world]
+    near = [[j for j, o in enumerate(lives) if j != i and life.meets(o)] for i, life in enumerate(lives)]
     best: tuple[float, list[list[int]]] | None = None
     for at in by_world:
         for order in _orders(lives, at):
-            below = _below(lives, at, _best_fit(lives, at, order))
-            score = sum(_peak(lives, a, below) / b for a, b in zip(by_world, bounds, strict=True))
+            below = _below(near, at, _best_fit(near, at, order))
+            upwards = _topological(below)
+            score = sum(_peak(upwards, a, below) / b for a, b in zip(by_world, bounds, strict=True))
             if best is None or score < best[0] - 1e-9:
                 best = (score, below)
     assert best is not None
@@ -124,12 +126,12 @@ def _orders(lives: Sequence[Lifetime], at: Sequence[int]) -> tuple[list[int], ..
     return by_size, by_area, numbers
 
 
-def _best_fit(lives: Sequence[Lifetime], at: Sequence[int], order: Sequence[int]) -> list[int]:
-    """Offset of each tensor: the smallest gap that fits among the conflicting ones already placed."""
-    offsets = [0] * len(lives)
-    placed: list[int] = []
+def _best_fit(near: Sequence[Sequence[int]], at: Sequence[int], order: Sequence[int]) -> list[int]:
+    """Offset of each tensor: the smallest gap that fits among those placed already and alive with it (``near``)."""
+    offsets = [0] * len(near)
+    placed: set[int] = set()
     for i in order:
-        busy = sorted((offsets[j], offsets[j] + at[j]) for j in placed if lives[i].meets(lives[j]))
+        busy = sorted((offsets[j], offsets[j] + at[j]) for j in near[i] if j in placed)
         end, choice, gap = 0, -1, -1
         for start, stop in busy:
             room = start - end
@@ -137,17 +139,14 @@ def _best_fit(lives: Sequence[Lifetime], at: Sequence[int], order: Sequence[int]
                 choice, gap = end, room
             end = max(end, stop)
         offsets[i] = choice if choice >= 0 else end
-        placed.append(i)
+        placed.add(i)
     return offsets
 
 
-def _below(lives: Sequence[Lifetime], at: Sequence[int], offsets: Sequence[int]) -> list[list[int]]:
+def _below(near: Sequence[Sequence[int]], at: Sequence[int], offsets: Sequence[int]) -> list[list[int]]:
     """For each tensor those alive with it that lie below; empty ones are ordered by their number."""
-    key = [(offsets[i], offsets[i] + at[i], i) for i in range(len(lives))]
-    return [
-        [j for j in range(len(lives)) if j != i and lives[i].meets(lives[j]) and key[j] < key[i]]
-        for i in range(len(lives))
-    ]
+    key = [(offset, offset + size, i) for i, (offset, size) in enumerate(zip(offsets, at, strict=True))]
+    return [[j for j in alive if key[j] < key[i]] for i, alive in enumerate(near)]
 
 
 def _topological(below: Sequence[Sequence[int]]) -> list[int]:
@@ -173,9 +172,9 @@ def _topological(below: Sequence[Sequence[int]]) -> list[int]:
     return order
 
 
-def _peak(lives: Sequence[Lifetime], at: Sequence[int], below: Sequence[Sequence[int]]) -> int:
-    ends = [0] * len(lives)
-    for i in _topological(below):
+def _peak(upwards: Sequence[int], at: Sequence[int], below: Sequence[Sequence[int]]) -> int:
+    ends = [0] * len(below)
+    for i in upwards:
         ends[i] = max((ends[j] for j in below[i]), default=0) + at[i]
     return max(ends)
 

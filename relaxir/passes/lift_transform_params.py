@@ -17,6 +17,7 @@ import numpy as np
 from relaxir.cost import Config
 from relaxir.ir.expr import CallTIR, Constant, Expr
 from relaxir.ir.module import AnyFunc, IRModule
+from relaxir.ir.numbering import ConstantNumbers
 from relaxir.ir.rewrite import Rewriter, map_functions
 from relaxir.ir.types import TensorType
 from relaxir.passes.base import Level, Pass, PassContext
@@ -41,7 +42,7 @@ def pack_program(func: PrimFunc, constant_args: frozenset[int]) -> _Packed | Non
     text = func.attrs.get("config")
     config = Config.parse(text) if isinstance(text, str) and text else Config()
     packers: dict[int, PrimFunc] = {}
-    for plan in contraction_plans(func):
+    for plan in contraction_plans(func, config):
         if plan.operand in constant_args and plan.operand not in packers:
             packer = pack_func(func, plan.operand, config)
             if not packer.dims:
@@ -56,8 +57,8 @@ class _Lifter(Rewriter):
     def __init__(self, packed: Mapping[str, _Packed]) -> None:
         super().__init__()
         self.packed = packed
-        self.done: dict[tuple[str, int, str], Constant] = {}
-        self.digests: dict[Constant, str] = {}
+        self.done: dict[tuple[str, int, int], Constant] = {}
+        self.numbers = ConstantNumbers()
 
     def expr(self, expr: Expr) -> Expr:
         out = super().expr(expr)
@@ -72,9 +73,7 @@ class _Lifter(Rewriter):
 
     def pack(self, callee: str, position: int, packer: PrimFunc, weight: Constant) -> Constant:
         """Run the packing program on a weight."""
-        if weight not in self.digests:
-            self.digests[weight] = weight.digest
-        key = (callee, position, self.digests[weight])
+        key = (callee, position, self.numbers(weight))
         if key not in self.done:
             result = packer.results[0]
             out = np.zeros(tuple(int(d) for d in result.shape), info(result.dtype).numpy)

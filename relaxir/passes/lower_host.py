@@ -16,7 +16,7 @@ After:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -40,14 +40,17 @@ from relaxir.ir.expr import (
     Var,
 )
 from relaxir.ir.module import AnyFunc, IRModule
+from relaxir.ir.numbering import ConstantNumbers
 from relaxir.ir.rewrite import function_dims
 from relaxir.ir.types import ShapeType, TensorType, TupleType, Type, type_dims
 from relaxir.passes.base import Level, Pass, PassContext
+from relaxir.passes.check_sizes import with_size_checks
 from relaxir.passes.entry import EntryBinder, condition
 from relaxir.passes.lower_loop import LoopLowering
 from relaxir.support.errors import UnsupportedError
+from relaxir.support.names import UniqueNames
 from relaxir.support.spans import Span
-from relaxir.sym import Dim, DimLike, free_dims, fresh, substitute
+from relaxir.sym import Dim, DimLike, SymError, free_dims, fresh, substitute
 from relaxir.tir import (
     Alias,
     AllocFrame,
@@ -70,6 +73,8 @@ from relaxir.tir import (
     const,
 )
 from relaxir.tir import If as TIf
+from relaxir.tir.func import AttrValue
+from relaxir.tir.host import REUSE
 
 
 def leaf_types(t: Type) -> tuple[Type, ...]:
@@ -88,29 +93,10 @@ def tensor_of(t: Type) -> TensorType:
     raise UnsupportedError(f"a value of type {t} cannot cross a function boundary", code="lower-unsupported")
 
 
-@dataclass
-class Constants:
-    """The module's constant table: equal data is stored once."""
-
-    items: list[Constant] = field(default_factory=list)
-    index: dict[str, int] = field(default_factory=dict)
-    by_object: dict[Constant, int] = field(default_factory=dict)
-
-    def number(self, c: Constant) -> int:
-        """Index of a constant."""
-        if c not in self.by_object:
-            digest = c.digest
-            if digest not in self.index:
-                self.index[digest] = len(self.items)
-                self.items.append(c)
-            self.by_object[c] = self.index[digest]
-        return self.by_object[c]
-
-
 class _Lowering:
     """Builds the host program of one function."""
 
-    def __init__(self, name: str, func: Function, programs: Mapping[str, PrimFunc], constants: Constants) -> None:
+    def __init__(self, name: str, func: Function, programs: Mapping[str, PrimFunc], constants: ConstantNumbers) -> None:
         self.name = name
         self.func = func
         self.programs = programs
@@ -119,7 +105,7 @@ class _Lowering:
         self.bound: set[Dim] = set()
         self.loaded: dict[int, Buffer] = {}
         self.preamble: list[Stmt] = []
-        self.names: set[str] = set()
+        self.names = UniqueNames()
         self.entry: set[Dim] = set()  # symbols known before the first statement of the body
         self.depth = 0  # bodies around the statement being lowered
         self.symbols = {d.name for d in function_dims(func)}
@@ -159,8 +145,12 @@ class _Lowering:
                 outputs[index] = target
         body = Seq((*self.preamble, *stmts))
         everything = (*(b for b, _ in params), *(outputs[i] for i in range(len(results))))
-        attrs = MappingProxyType({"scope": "host"})
-        return PrimFunc(everything, body, (), len(results), 0, attrs, self.func.span)
+        reuse = self.func.attrs.get(REUSE)
+        attrs: dict[str, AttrValue] = {"scope": "host"}
+        if isinstance(reuse, tuple):
+            attrs[REUSE] = tuple(map(str, reuse))
+        program = PrimFunc(everything, body, (), len(results), 0, MappingProxyType(attrs), self.func.span)
+        return with_size_checks(self.name, program, self.programs)
 
     def claim(self, body: Body) -> None:
         """Find the results that can be computed right in the caller's memory: made by a call here, and only once."""
@@ -232,7 +222,7 @@ class _Lowering:
         """A symbol from a dimension expression, checked against its range."""
         size = as_expr(symbol)
         text = f"{symbol.name} is {{}}, but must be at least {symbol.min}"
-        return BindDim(symbol, as_expr(value)), Assert(size >= symbol.min, "runtime-shape", text, (size,), span)
+        return BindDim(symbol, as_expr(value), span), Assert(size >= symbol.min, "runtime-shape", text, (size,), span)
 
     def view(self, var: Var, source: tuple[Buffer, ...]) -> Iterator[Stmt]:
         """Name memory under a variable, as an alias where the shape is written differently."""
@@ -281,7 +271,7 @@ class _Lowering:
         binder = EntryBinder(call.op.name, call.span)
         for i, d in enumerate(type_dims(b.var.type)):
             if isinstance(d, Dim) and d in b.defines:
-                yield BindDim(d, cast(source[i] if source.shape else source[()], "int64"))
+                yield BindDim(d, cast(source[i] if source.shape else source[()], "int64"), call.span)
                 yield from binder.ranges(d, f"element {i} of `{source.name}`")
                 self.bound.add(d)
         self.buffers[b.var] = ()
@@ -330,8 +320,11 @@ class _Lowering:
         values: dict[Dim, DimLike] = dict(zip(program.dims, call.dims, strict=True))
         scratch: list[Buffer] = []
         for w in program.scratch:
-            shape = tuple(substitute(d, values) for d in w.shape)
-            scratch.append(self.buffer(w.name, TensorType(shape, w.dtype), Scope.FRAME))
+            try:
+                kind = TensorType(tuple(substitute(d, values) for d in w.shape), w.dtype)
+            except SymError as error:
+                raise SymError(f"workspace of `{call.callee}`: {error.message}", span=call.span) from error
+            scratch.append(self.buffer(w.name, kind, Scope.FRAME))
             yield AllocFrame(scratch[-1])
         yield CallKernel(call.callee, (*args, *scratch), call.dims, call.span)
 
@@ -390,7 +383,7 @@ class _Lowering:
 
     def constant(self, c: Constant) -> Buffer:
         """The buffer of a constant; all are named before the first statement."""
-        number = self.constants.number(c)
+        number = self.constants(c)
         if number not in self.loaded:
             buffer = self.buffer(f"w{number}", c.type)
             self.loaded[number] = buffer
@@ -417,12 +410,7 @@ class _Lowering:
 
     def buffer(self, name: str, t: TensorType, scope: Scope = Scope.GLOBAL) -> Buffer:
         """A buffer with a name unique in the program."""
-        unique, n = name, 0
-        while unique in self.names:
-            n += 1
-            unique = f"{name}_{n}"
-        self.names.add(unique)
-        return Buffer(unique, t.shape, t.dtype, scope)
+        return Buffer(self.names.add(name), t.shape, t.dtype, scope)
 
 
 def _store(buffer: Buffer, index: int, value: DimLike) -> Stmt:
@@ -439,7 +427,7 @@ class LowerHost(Pass):
 
     def run(self, module: IRModule, ctx: PassContext) -> IRModule:
         """Lower each function; the table stands in the module's attribute ``constants``."""
-        constants = Constants()
+        constants = ConstantNumbers()
         programs = module.prim_funcs()
         changed: dict[str, AnyFunc | None] = {
             name: _Lowering(name, func, programs, constants).lower() for name, func in module.graph_functions().items()

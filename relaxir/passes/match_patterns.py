@@ -112,9 +112,12 @@ class _Matcher(PatternRewriter):
         if part is None or not isclose(part[1], sqrt(2 / pi), rel_tol=CLOSE):
             return False
         for linear, cube in self.sides(part[0], "add"):
-            inner = self.made(cube, "multiply") if linear is x else None
-            term = scaled(inner) if inner is not None else None
-            if term is not None and isclose(term[1], 0.044715, rel_tol=CLOSE) and self.is_power(term[0], x, 3):
+            inner = self.made(cube, "multiply", "divide") if linear is x else None
+            if inner is None:
+                continue
+            term = self.product(cube, inner)
+            powers = [next((n for n in (1, 2, 3) if self.is_power(v, x, n)), 0) for v in term.values]
+            if isclose(term.factor, 0.044715, rel_tol=CLOSE) and all(powers) and sum(powers) == 3:
                 return True
         return False
 

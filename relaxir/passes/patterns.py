@@ -30,7 +30,7 @@ class PatternRewriter(Rewriter):
         if not isinstance(new, Bind) or not isinstance(new.value, OpCall) or new.defines:
             return (new,)
         bb = BlockBuilder()
-        with bb.fragment(self.facts, self.names) as parts:
+        with bb.fragment(self.facts, self.names, new.value.span) as parts:
             result = self.replacement(new.value, bb)
         if result is None or result.type != new.var.type or any(not isinstance(b, Bind) or b.defines for b in parts):
             self.source[new.var] = new.value

@@ -19,6 +19,7 @@ from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.passes.layout_frame import byte_size, place
 from relaxir.passes.liveness import liveness
+from relaxir.support.names import UniqueNames
 from relaxir.sym import Dim, DimLike, Facts, dim, free_dims, max_, substitute, to_text
 from relaxir.tir import (
     AllocFrame,
@@ -166,7 +167,7 @@ def positive_extents(extents: Sequence[DimLike], taken: set[str]) -> dict[DimLik
     """
     opaque = [e for e in extents if not isinstance(e, int | Dim) and any(w in to_text(e) for w in ROUNDING)]
     plain = {d: None for e in extents if e not in opaque for d in free_dims(e)}
-    names = taken | {d.name for e in extents for d in free_dims(e)}
+    names = UniqueNames(taken | {d.name for e in extents for d in free_dims(e)})
     found: dict[DimLike, Dim] = {}
     for e in (*sorted(plain, key=lambda d: d.name), *opaque):
         if isinstance(e, Dim) and (e.min > 0 or e.max == 0):
@@ -175,23 +176,13 @@ def positive_extents(extents: Sequence[DimLike], taken: set[str]) -> dict[DimLik
         low = e.multiple_of if isinstance(e, Dim) else 1
         stem = f"{e.name}_or_{low}" if isinstance(e, Dim) else "extent"
         high = e.max if isinstance(e, Dim) else None
-        symbol = dim(unique_name(stem, names), min=low, max=high, multiple_of=low)
-        names.add(symbol.name)
+        symbol = dim(names.add(stem), min=low, max=high, multiple_of=low)
         found[e] = symbol
     return found
 
 
 ROUNDING: Final = ("//", "%", "min(", "max(", "ceildiv(", "broadcast(")
 """What the text of an extent has that is more than a polynomial."""
-
-
-def unique_name(stem: str, taken: set[str]) -> str:
-    """``stem``, with a number if it is taken."""
-    name, n = stem, 0
-    while name in taken:
-        n += 1
-        name = f"{stem}_{n}"
-    return name
 
 
 def _items(stmt: Stmt) -> tuple[Stmt, ...]:

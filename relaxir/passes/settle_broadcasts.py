@@ -60,8 +60,10 @@ class _Settler:
         """Checks to make before a binding, for the sizes that appear in it for the first time."""
         if isinstance(binding, Check):
             return
-        inside = (d for e in (binding.value, *leaves(binding.value)) for d in expr_dims(e))
-        for d in (*inside, *type_dims(binding.var.type)):
+        for d in (
+            *(x for e in (binding.value, *leaves(binding.value)) for x in expr_dims(e)),
+            *type_dims(binding.var.type),
+        ):
             for a, b in broadcasts(d):
                 yield from self.settle(a, b)
 

@@ -18,6 +18,7 @@ from relaxir.ir.expr import Bind, Binding, Body, Check, FuncCall, Function, Matc
 from relaxir.ir.module import IRModule
 from relaxir.ir.rewrite import DimSubstituter, all_bindings, function_dims
 from relaxir.ir.types import ShapeType, free_dims_of_type, map_type, type_dims
+from relaxir.ops.indexing import is_data
 from relaxir.passes.base import Pass, PassContext
 from relaxir.support.errors import ConflictError
 from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, broadcasts, fold, substitute
@@ -45,7 +46,8 @@ class _Shortener(DimSubstituter):
             return d
         found = self.known.get(d)
         if found is None:
-            found = self.known[d] = self.facts.simplify(substitute(d, self.values))
+            value = substitute(d, self.values)
+            found = self.known[d] = value if is_data(value, self.facts) else self.facts.simplify(value)
         return found
 
     def body(self, body: Body) -> Body:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +14,7 @@ from relaxir.runtime.records import data_address
 from relaxir.runtime.signature import Signature, TensorSpec
 from relaxir.support.bfloat16 import float32_to_bfloat16
 from relaxir.support.dtypes import info
+from relaxir.support.elements import SMALL_INTEGERS, held
 from relaxir.support.errors import ArgumentError
 
 
@@ -67,7 +68,7 @@ def as_array(value: object, function: str, spec: TensorSpec) -> Array:
             f"{function}: argument `{spec.name}` is a {type(value).__name__}, expected an array",
             help="pass a NumPy array or any object with __dlpack__",
         )
-    array = as_bits(array, spec)
+    array = held(array, spec.element or spec.type.dtype, wanted)
     if array.dtype != wanted:
         if array.dtype.newbyteorder("=") != wanted:
             raise ArgumentError(
@@ -84,12 +85,6 @@ def as_array(value: object, function: str, spec: TensorSpec) -> Array:
     if array.flags.c_contiguous and array.flags.aligned:
         return array
     return np.array(array, order="C", copy=True)
-
-
-def as_bits(array: Array, spec: TensorSpec) -> Array:
-    """An array as it is, but one of ml_dtypes' bfloat16 as the uint16 bit patterns that stand for it here."""
-    held = spec.type.dtype == "bfloat16" and array.dtype.name == "bfloat16"
-    return array.view(np.uint16) if held else array
 
 
 def as_outputs(outputs: Sequence[Array], signature: Signature) -> list[Array]:
@@ -119,7 +114,12 @@ def as_outputs(outputs: Sequence[Array], signature: Signature) -> list[Array]:
                 code="argument-type",
                 help="pass a NumPy array",
             )
-        out = as_bits(given, spec)
+        if spec.element in SMALL_INTEGERS and given.dtype.name == spec.element:
+            raise ArgumentError(
+                f"{name}: output `{spec.name}` cannot be written as {spec.element}",
+                help=f"pass an array of {spec.type.dtype}",
+            )
+        out = held(given, spec.element or spec.type.dtype, info(spec.type.dtype).numpy)
         if out.dtype != info(spec.type.dtype).numpy or out.ndim != spec.type.rank:
             raise ArgumentError(
                 f"{name}: output `{spec.name}` must be an array of {spec.type}", help="make one with np.empty"
@@ -147,6 +147,23 @@ def check_apart(signature: Signature, inputs: Sequence[Array], outputs: Sequence
         place = bisect_left(spans, end, key=lambda s: s[0])  # outputs from here on start behind it
         if place and spans[place - 1][1] > start:
             raise _shared(signature, spans[place - 1][2], other)
+
+
+def reused(signature: Signature, arrays: Sequence[Array], donated: Collection[int]) -> dict[int, Array]:
+    """The donated inputs that hold results, by the result's place: those that can be written and lie apart."""
+    found: dict[int, Array] = {}
+    taken: set[int] = set()
+    for i, j in signature.reuse:
+        if i in donated and i not in taken and j not in found and _private(i, arrays):
+            found[j] = arrays[i]
+            taken.add(i)
+    return found
+
+
+def _private(place: int, arrays: Sequence[Array]) -> bool:
+    """Whether an input may be written without changing another."""
+    a = arrays[place]
+    return bool(a.flags.writeable) and not any(np.may_share_memory(a, b) for n, b in enumerate(arrays) if n != place)
 
 
 def _spans(specs: Sequence[TensorSpec], arrays: Sequence[Array], role: str) -> list[tuple[int, int, str]]:

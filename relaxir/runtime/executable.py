@@ -12,13 +12,16 @@ import numpy as np
 
 from relaxir.ir.expr import Array
 from relaxir.ir.types import FuncType
-from relaxir.runtime.arguments import as_array, as_outputs, check_apart, match_names
+from relaxir.runtime.arguments import as_array, as_outputs, check_apart, match_names, reused
 from relaxir.runtime.callbacks import Imports
-from relaxir.runtime.memory import Memory
+from relaxir.runtime.events import Recorder
+from relaxir.runtime.facts import Facts
+from relaxir.runtime.quick import INTERFACE, QuickCall
 from relaxir.runtime.records import CallRecord, Marshal
 from relaxir.runtime.signature import Signature
 from relaxir.support.checks import check_count, check_kind
 from relaxir.support.dtypes import info
+from relaxir.support.elements import shown
 from relaxir.support.errors import (
     ERRORS,
     ArgumentError,
@@ -51,6 +54,11 @@ class _Context:
             raise LoadError(str(error), code="load-features") from error
         self.free: Callable[[int, int], None] = library.cdll.rx_free
         self.call: Callable[[int], int] = library.cdll.rx_invoke
+        self.quick = 0
+        """Address of the entry for quick calls, 0 where there are none."""
+        if INTERFACE is not None:
+            library.cdll.rx_python_init(INTERFACE)
+            self.quick = ctypes.cast(library.cdll.rx_python, ctypes.c_void_p).value or 0
 
     def __del__(self) -> None:
         if getattr(self, "address", 0):
@@ -72,14 +80,42 @@ class _Block:
 
 
 class CompiledFunction:
-    """A function of an `Executable`: call it with arrays, by position or by name."""
+    """A function of an `Executable`: call it with arrays, by position or by name.
+
+    A call gives one array for one result, else a tuple. Results are the caller's own. It may raise:
+
+    - `ArgumentError`: wrong names, count, dtype or rank;
+    - `RuntimeShapeError`: extents that contradict the signature or each other;
+    - `RuntimeIndexError`: an index out of range;
+    - `RuntimeFailure`: memory, division by zero.
+
+    ``__call__`` is each object's own: after the first call it is native code, since Python code around it would take
+    as long as a small kernel.
+    """
+
+    __slots__ = (
+        "__call__",
+        "__weakref__",
+        "_elements",
+        "_index",
+        "_kinds",
+        "_marshal",
+        "_owner",
+        "_quick",
+        "_signature",
+    )
+
+    __call__: Callable[..., Any]
 
     def __init__(self, signature: Signature, index: int, owner: Executable) -> None:
         self._signature = signature
         self._index = index
         self._owner = owner
         self._marshal = Marshal(signature)
+        self._elements = tuple((i, o.element) for i, o in enumerate(signature.outputs) if o.element)
         self._kinds = tuple(info(o.type.dtype).numpy.str for o in signature.outputs)
+        self._quick: QuickCall | None = None
+        self.__call__ = self._general
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -99,17 +135,14 @@ class CompiledFunction:
     def __repr__(self) -> str:
         return f"<compiled {self._signature}>"
 
-    def __call__(self, /, *args: object, **feeds: object) -> Array | tuple[Array, ...]:
-        """Run; one array for one result, else a tuple. Results are the caller's own.
-
-        Raises:
-            ArgumentError: wrong names, count, dtype or rank.
-            RuntimeShapeError: extents that contradict the signature or each other.
-            RuntimeIndexError: an index out of range.
-            RuntimeFailure: memory, division by zero.
-        """
-        results = self._run(args, feeds, ())
-        return results[0] if self._signature.single else results
+    def _general(self, /, *args: object, **feeds: object) -> Array | tuple[Array, ...]:
+        """Run any call: the first, and those with arguments to convert or to refuse."""
+        context, owner = self._owner.context, self._owner
+        if self._quick is None and context.quick and not self._elements:
+            plan = (context.quick, self._signature, self._index, context.address, context)
+            self._quick = QuickCall(*plan, self._general, owner.raise_status)
+            self.__call__ = self._quick.function
+        return self._results(args, feeds, frozenset())
 
     def into(self, outputs: Sequence[Array], *args: object, **feeds: object) -> None:
         """Run with the results written to the caller's arrays, which must have the right dtype and shape.
@@ -123,15 +156,37 @@ class CompiledFunction:
     def donating(self, *names: str) -> Callable[..., Array | tuple[Array, ...]]:
         """A caller that allows the named inputs' memory to be overwritten.
 
+        A result whose elements depend on the donated input's elements at the same places (an update of a cache) is then
+        written there: the array given is the result. Other results have memory of their own, as always, and so have
+        all results where the donated array is read-only or shares memory with another input. After a failed call the
+        contents of donated inputs are undefined.
+
         Raises:
             ArgumentError: no input of that name.
         """
         for name in names:
             if name not in self.input_names:
                 raise ArgumentError(f"{self._signature.name}: no argument `{name}` to donate")
-        return self.__call__
+        donated = frozenset(map(self.input_names.index, names))
 
-    def _run(self, args: Sequence[object], feeds: Mapping[str, object], given: Sequence[Array]) -> tuple[Array, ...]:
+        def call(*args: object, **feeds: object) -> Array | tuple[Array, ...]:
+            return self._results(args, feeds, donated)
+
+        return call
+
+    def _results(
+        self, args: Sequence[object], feeds: Mapping[str, object], donated: frozenset[int]
+    ) -> Array | tuple[Array, ...]:
+        results = self._run(args, feeds, (), donated)
+        return results[0] if self._signature.single else results
+
+    def _run(
+        self,
+        args: Sequence[object],
+        feeds: Mapping[str, object],
+        given: Sequence[Array],
+        donated: frozenset[int] = frozenset(),
+    ) -> tuple[Array, ...]:
         marshal, context = self._marshal, self._owner.context
         count = len(marshal.ranks)
         arrays: Sequence[Any] = args
@@ -148,28 +203,33 @@ class CompiledFunction:
                 record.set(i, a)
         else:
             record.clear(count)
+        held = reused(self._signature, arrays, donated) if donated else {}
+        for j, a in held.items():
+            record.set(count + j, a)
         status = context.call(record.address)
         if status:
-            self._fail(record, status, not given)
+            self._fail(record, status, [j for j in range(len(self._kinds)) if not given and j not in held])
         if given:
             marshal.give(record)
             return ()
         results = tuple(
-            np.asarray(_Block(context, record.data(i), record.shape(i), kind))
-            for i, kind in enumerate(self._kinds, count)
+            held[i] if i in held else np.asarray(_Block(context, record.data(count + i), record.shape(count + i), kind))
+            for i, kind in enumerate(self._kinds)
         )
         marshal.give(record)
+        if self._elements:
+            formats = dict(self._elements)
+            return tuple(shown(r, formats.get(i, "")) for i, r in enumerate(results))
         return results
 
-    def _fail(self, record: CallRecord, status: int, owned: bool) -> NoReturn:
-        """Give back the results made before the failure, then raise."""
+    def _fail(self, record: CallRecord, status: int, owned: Sequence[int]) -> NoReturn:
+        """Give back the memory of results that the library made before the failure, then raise."""
         context, count = self._owner.context, len(self._marshal.ranks)
-        text = context.library.last_error(context.address)
-        for i in range(len(self._kinds)) if owned else ():
+        for i in owned:
             if record.data(count + i):
                 context.free(context.address, record.data(count + i))
         self._marshal.give(record)
-        self._owner.raise_native(status, text)
+        self._owner.raise_status(status)
 
 
 class Executable:
@@ -177,6 +237,8 @@ class Executable:
 
     Attributes:
         signatures: interface of each function, by name.
+        facts: what is known of calls beforehand.
+        details: what the compilation reported: ``seconds`` by step, ``cache`` (objects found, of how many).
     """
 
     def __init__(
@@ -185,7 +247,7 @@ class Executable:
         signatures: Sequence[Signature],
         codes: Mapping[int, str],
         exporter: Callable[[Path], int] | None = None,
-        memory: Mapping[str, Memory] | None = None,
+        facts: Facts | None = None,
         details: Mapping[str, Any] | None = None,
         imports: Imports | None = None,
     ) -> None:
@@ -195,9 +257,10 @@ class Executable:
         self._loaded: _Context | None = None
         self._threads: int | None = None
         self._exporter = exporter
-        self.memory_formulas = dict(memory or {})
+        self.facts = facts or Facts()
         self.details = dict(details or {})
         self._imports = imports
+        self._recorders: list[Recorder] = []
         self._functions = {s.name: CompiledFunction(s, i, self) for i, s in enumerate(signatures)}
 
     @property
@@ -256,8 +319,21 @@ class Executable:
         if self._loaded is not None:
             self._loaded.library.cdll.rx_set_threads(self._threads)
 
-    def raise_native(self, status: int, text: str) -> NoReturn:
-        """Raise the error class of a native status code with the library's own words."""
+    def recorder(self, words: int) -> Recorder:
+        """Room for so many words of events of a profiling build; one at a time may be in use.
+
+        Raises:
+            ArgumentError: a build without time stamps.
+        """
+        if not self.facts.places:
+            raise ArgumentError("this build notes no times", help="compile with profile=True")
+        if not self._recorders or self._recorders[-1].words < words:
+            self._recorders.append(Recorder(self.context.library.cdll, self.facts.places, words))
+        return self._recorders[-1]
+
+    def raise_status(self, status: int) -> NoReturn:
+        """Raise the error class of a native status code with the library's own words about this thread's last call."""
+        text = self.context.library.last_error(self.context.address)
         raised = None if self._imports is None else self._imports.take_raised()
         if raised is not None:
             raise raised

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from relaxir.ir.expr import Function
@@ -14,17 +14,19 @@ from relaxir.sym import Dim, dim
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One tensor of a signature."""
+    """One tensor of a signature; ``element`` names the format of its elements where ml_dtypes has a type for it."""
 
     name: str
     type: TensorType
+    element: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
     """A compiled function's interface, tuples flattened.
 
-    ``single`` says that the function gives one tensor, not a tuple of them.
+    ``single`` says that the function gives one tensor, not a tuple of them; ``reuse`` lists the inputs whose memory may
+    hold an output if the caller donates it, as pairs of places.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Signature:
     outputs: tuple[TensorSpec, ...]
     single: bool
     where: tuple[str, ...] = ()
+    reuse: tuple[tuple[int, int], ...] = ()
 
     @property
     def type(self) -> FuncType:
@@ -56,7 +59,10 @@ def flatten(name: str, t: Type) -> tuple[TensorSpec, ...]:
 
 
 def signature_of(name: str, func: Function) -> Signature:
-    """Signature of a graph function; output names come from its attribute ``output_names`` or are ``out0``, ..."""
+    """Signature of a graph function; output names come from its attribute ``output_names`` or are ``out0``, ...
+
+    Its attribute ``elements`` has the element format of each input, then of each output.
+    """
     inputs = tuple(s for p in func.params for s in flatten(p.name, p.type))
     single = not isinstance(func.ret, TupleType)
     outputs = flatten("out", func.ret) if not single else flatten("out0", func.ret)
@@ -65,6 +71,10 @@ def signature_of(name: str, func: Function) -> Signature:
         outputs = tuple(TensorSpec(str(n), o.type) for n, o in zip(names, outputs, strict=True))
     else:
         outputs = tuple(TensorSpec(f"out{i}", o.type) for i, o in enumerate(outputs))
+    elements = func.attrs.get("elements")
+    if isinstance(elements, tuple) and len(elements) == len(inputs) + len(outputs):
+        formats = iter(str(e) for e in elements)
+        inputs, outputs = (tuple(replace(s, element=next(formats)) for s in specs) for specs in (inputs, outputs))
     return Signature(name, inputs, outputs, single, tuple(str(r) for r in func.where))
 
 
@@ -78,9 +88,10 @@ def to_json(signatures: Sequence[Signature], extra: Mapping[str, Any]) -> str:
                 "name": s.name,
                 "single": s.single,
                 "symbols": {n: [d.min, d.max, d.multiple_of] for n, d in sorted(symbols.items())},
-                "inputs": [[i.name, describe(i.type)] for i in s.inputs],
-                "outputs": [[o.name, describe(o.type)] for o in s.outputs],
+                "inputs": [[i.name, describe(i.type), i.element] for i in s.inputs],
+                "outputs": [[o.name, describe(o.type), o.element] for o in s.outputs],
                 "where": list(s.where),
+                "reuse": [list(pair) for pair in s.reuse],
             }
         )
     return json.dumps({"functions": functions, **extra}, sort_keys=True)
@@ -96,7 +107,9 @@ def from_json(text: str) -> tuple[tuple[Signature, ...], Mapping[str, Any]]:
     signatures = []
     for f in data["functions"]:
         scope: dict[str, Dim] = {n: dim(n, min=r[0], max=r[1], multiple_of=r[2]) for n, r in f["symbols"].items()}
-        inputs = tuple(TensorSpec(n, parse_type(t, scope)) for n, t in f["inputs"])
-        outputs = tuple(TensorSpec(n, parse_type(t, scope)) for n, t in f["outputs"])
-        signatures.append(Signature(f["name"], inputs, outputs, f["single"], tuple(f["where"])))
+        inputs, outputs = (
+            tuple(TensorSpec(n, parse_type(t, scope), e) for n, t, e in f[k]) for k in ("inputs", "outputs")
+        )
+        reuse = tuple((int(i), int(j)) for i, j in f.get("reuse", ()))
+        signatures.append(Signature(f["name"], inputs, outputs, f["single"], tuple(f["where"]), reuse))
     return tuple(signatures), data

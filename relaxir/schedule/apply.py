@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from relaxir.cost import Config, RuleChooser, TargetInfo
+from relaxir.cost import Config, RuleChooser, TargetInfo, work_attrs
 from relaxir.schedule.loops import Machine, seq
 from relaxir.schedule.merge import merge_axes
 from relaxir.schedule.program import Program, close_program, lift_allocs, open_program
@@ -20,7 +20,8 @@ def schedule(func: PrimFunc, target: TargetInfo, config: Config | None = None) -
     """Return the program in loop form for a machine.
 
     Parameters keep their order and bytes, but may get another shape (merged axes); temporaries that need memory become
-    trailing workspace parameters. ``attrs["config"]`` records the configuration.
+    trailing workspace parameters. ``attrs`` records the configuration (``config``) and the cost of the maths
+    (``flops``, ``bytes``).
 
     Args:
         func: a program in block form (code outside blocks is kept).
@@ -33,7 +34,7 @@ def schedule(func: PrimFunc, target: TargetInfo, config: Config | None = None) -
     program = reuse_results(merge_axes(open_program(func)))
     body, rules = _apply(program, machine)
     done = close_program(program, body)
-    attrs = MappingProxyType({**done.attrs, "config": str(chosen), "rules": rules})
+    attrs = MappingProxyType({**done.attrs, **work_attrs(func), "config": str(chosen), "rules": rules})
     return lift_allocs(replace(done, attrs=attrs))
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from relaxir.cost import Config
 from relaxir.schedule.quads import BYTES, match_quads
 from relaxir.schedule.tile import masked
+from relaxir.schedule.windows import match_windows, positions_pay
 from relaxir.support.errors import ScheduleError
 from relaxir.sym import DimLike, ceildiv, is_const
 from relaxir.tir import (
@@ -31,7 +32,7 @@ from relaxir.tir import (
     as_expr,
     const,
 )
-from relaxir.tir.access import stride, variables_of
+from relaxir.tir.access import loads_of, stride, variables_of
 from relaxir.tir.classify import Contraction, match_contraction, stages
 from relaxir.tir.expr import BinOp
 from relaxir.tir.visit import map_stmt, reads_of, substitute_vars
@@ -79,21 +80,23 @@ class ContractionPlan:
         return (*batch, panels, *(a.extent for a in self.reduce), width), self.buffer.dtype
 
 
-def contraction_plans(func: PrimFunc) -> tuple[ContractionPlan, ...]:
-    """Every operand of a program in block form that may be packed when it is constant."""
+def contraction_plans(func: PrimFunc, config: Config) -> tuple[ContractionPlan, ...]:
+    """Every operand of a program in block form that is worth packing when it is constant."""
     plans = []
     for stage in stages(func.body):
         found = match_contraction(stage) if isinstance(stage, Block) else None
         if found is None:
             continue
         for factor, lanes in ((found.right, found.columns), (found.left, found.rows)):
-            plan = _plan(func, found, factor, lanes)
+            plan = _plan(func, found, factor, lanes, config)
             if plan is not None:
                 plans.append(plan)
     return tuple(plans)
 
 
-def _plan(func: PrimFunc, found: Contraction, factor: Expr, lanes: tuple[Var, ...]) -> ContractionPlan | None:
+def _plan(
+    func: PrimFunc, found: Contraction, factor: Expr, lanes: tuple[Var, ...], config: Config
+) -> ContractionPlan | None:
     load = factor.value if isinstance(factor, Cast) else factor
     if not isinstance(load, Load) or load.buffer not in func.inputs:
         return None
@@ -101,7 +104,7 @@ def _plan(func: PrimFunc, found: Contraction, factor: Expr, lanes: tuple[Var, ..
         return None
     if sum(e.buffer is load.buffer for e in reads_of(func.body)) != 1:
         return None
-    usable = [v for v in lanes if stride(found.store, v) == 1]
+    usable = [v for v in lanes if stride(found.store, v) == 1] or _channels(found, load, config)
     used = variables_of(load)
     if len(usable) != 1 or usable[0] not in used:
         return None
@@ -117,9 +120,20 @@ def _plan(func: PrimFunc, found: Contraction, factor: Expr, lanes: tuple[Var, ..
     return ContractionPlan(func.params.index(load.buffer), load.buffer, load, axes[usable[0]], batch, reduce, by_words)
 
 
-def plan_of(func: PrimFunc, operand: int) -> ContractionPlan:
+def _channels(found: Contraction, load: Load, config: Config) -> list[Var]:
+    """The channel axis of a convolution that may have few positions: its lanes lie apart in the result."""
+    windows = match_windows(found)
+    if windows is None or windows.channel is None or load not in (windows.weights, *loads_of(windows.weights)):
+        return []
+    axes = {a.var: a for a in found.block.axes}
+    if not all(is_const(e) for e in (windows.channel.extent, *(axes[v].extent for v in found.reduce))):
+        return []
+    return [] if positions_pay(found, windows, config) is True else [windows.channel.var]
+
+
+def plan_of(func: PrimFunc, operand: int, config: Config) -> ContractionPlan:
     """Return the plan for one operand, or raise ScheduleError if it cannot be packed."""
-    for plan in contraction_plans(func):
+    for plan in contraction_plans(func, config):
         if plan.operand == operand:
             return plan
     raise ScheduleError(
@@ -130,7 +144,7 @@ def plan_of(func: PrimFunc, operand: int) -> ContractionPlan:
 
 def pack_func(func: PrimFunc, operand: int, config: Config) -> PrimFunc:
     """Make the program that packs an operand: one input of the operand's type, one output of `packed_type`."""
-    plan = plan_of(func, operand)
+    plan = plan_of(func, operand, config)
     width = plan.width(config)
     f = ProgramBuilder("pack")
     source = f.input(plan.buffer.name, plan.buffer.shape, plan.buffer.dtype)
@@ -164,7 +178,7 @@ def pack_func(func: PrimFunc, operand: int, config: Config) -> PrimFunc:
 
 def rewrite_to_packed(func: PrimFunc, operand: int, config: Config) -> PrimFunc:
     """Return the same program reading its operand in packed layout; still in block form."""
-    plan = plan_of(func, operand)
+    plan = plan_of(func, operand, config)
     width = plan.width(config)
     shape, dtype = plan.packed_type(config)
     packed = Buffer(plan.buffer.name, shape, dtype)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relaxir.schedule.loops import FEW_POINTS, Machine, chunked_vector, loop, nest, parallel, seq, vector
+from relaxir.schedule.parts import element_in_parts, rows_in_parts, strip_count, strips
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
-from relaxir.sym import DimLike, ceildiv, floordiv, is_const, mod, product
+from relaxir.sym import DimLike, ceildiv, is_const, product
 from relaxir.tir import (
     Alloc,
     Axis,
@@ -28,7 +29,6 @@ from relaxir.tir import (
     as_expr,
     const,
     eq,
-    identity,
     minimum,
 )
 from relaxir.tir.access import loads_of, stride
@@ -36,8 +36,6 @@ from relaxir.tir.expr import Size
 from relaxir.tir.visit import all_exprs, map_stmt, substitute_vars
 
 SHORT = 8  # a reduced axis shorter than this makes poor lanes
-PARTS = 64  # of a reduction to one element: more than threads, so that they stay busy
-LONG = 65536  # elements from which such parts pay
 TILE = 16  # edge of a transposition tile: 16 cache lines in, 16 out
 
 
@@ -124,38 +122,41 @@ def inner_body(block: Block, split: Split, machine: Machine) -> Stmt:
 
 
 def _column_tiles(block: Block, split: Split, machine: Machine) -> Stmt:
-    """A reduction with its lanes along a kept axis: tiles of lanes accumulate in registers.
+    """A reduction with its lanes along a kept axis: few columns accumulate in registers, many in the result's memory.
 
-    before: ``vector j < n: y[j] = 0; for k: vector j < n: y[j] += x[k, j]``; after::
+    Memory is read in its own order then, row by row, which the processor's prefetching follows; a strip of the result
+    stays in the first-level cache.
 
-        for t < (n + 63) // 64:
-          if whole tile:
-            alloc s[64]: vector j: s[j] = 0; for k: vector j: s[j] += x[k, t*64+j]; vector j: y[t*64+j] = s[j]
-          else: the same on y itself
+    before: ``vector j < n: y[j] = 0; for k: vector j < n: y[j] += x[k, j]``; after, for constant n up to 256::
+
+        alloc s[n]: vector j: s[j] = 0; for k: vector j: s[j] += x[k, j]; vector j: y[j] = s[j]
+
+    and else, in strips::
+
+        for t < (n + 511) // 512: vector j < min(n - t*512, 512): y[t*512+j] = 0; for k: vector j: y[...] += x[...]
     """
     lane, store, init = split.lane, block.body, block.init
     if lane is None or not isinstance(store, Store) or not isinstance(init, Store):
         raise InternalError("column tiles of a stage that is no reduction")
-    extent = lane.extent
-    size = _tile_size(block, lane, machine)
-    tile, j = Axis(Var("tile"), ceildiv(extent, size)), Axis(Var(lane.var.name), size)
-    at: dict[Var, Expr] = {lane.var: tile.var * size + j.var}
-    acc = Buffer(store.buffer.name, (size,), store.buffer.dtype, Scope.REGISTER)
-    indices = tuple(substitute_vars(i, at) for i in store.indices)
-    whole = Alloc(
-        acc,
-        seq(
-            vector(j, Store(acc, (j.var,), substitute_vars(init.value, at))),
-            nest(split.reduce, vector(j, Store(acc, (j.var,), substitute_vars(store.value, at), store.combine))),
-            vector(j, Store(store.buffer, indices, acc[j.var])),
+    extent, j = lane.extent, lane.var
+    if is_const(extent) and int(extent) <= _register_lanes(store.buffer, machine):
+        acc = Buffer(store.buffer.name, (extent,), store.buffer.dtype, Scope.REGISTER)
+        return Alloc(
+            acc,
+            seq(
+                vector(lane, Store(acc, (j,), init.value)),
+                nest(split.reduce, vector(lane, Store(acc, (j,), store.value, store.combine))),
+                vector(lane, Store(store.buffer, store.indices, acc[j])),
+            ),
+        )
+    return strips(
+        lane,
+        store.buffer,
+        lambda at, width: seq(
+            For(j, width, substitute_vars(init, at), ForKind.VECTOR),
+            nest(split.reduce, For(j, width, substitute_vars(store, at), ForKind.VECTOR)),
         ),
     )
-    if is_const(extent) and int(extent) % size == 0:
-        return nest((tile,), whole)
-    rest = as_expr(extent) - tile.var * size
-    start = For(j.var, rest, substitute_vars(init, at), ForKind.VECTOR)
-    more = nest(split.reduce, For(j.var, rest, substitute_vars(store, at), ForKind.VECTOR))
-    return nest((tile,), If(rest >= const(size), whole, seq(start, more)))
 
 
 def serial_nest(block: Block, machine: Machine, leading: int = 0) -> Stmt:
@@ -169,49 +170,21 @@ def parallel_nest(block: Block, machine: Machine) -> Stmt:
     split = split_axes(block)
     if split.tile is not None and split.lane is not None:
         return _tiled(block, split, machine)
-    if split.lane_reduces and not split.outer and not split.reduce:
-        return _in_parts(block, split, machine)
     body = inner_body(block, split, machine)
+    whole = machine.target.threads > 1 and split.lane is not None and not split.outer
+    if whole and split.lane is not None and split.lane_reduces and not split.reduce:
+        return guard_broadcast(element_in_parts(block, split.lane, body), split.lane)
     points = product(a.extent for a in split.outer)
     few = is_const(points) and int(points) <= FEW_POINTS
     if few and split.lane is not None and not block_reduces(block):
         return guard_broadcast(chunked_vector(split.lane, nest(split.outer, body), machine), split.lane)
-    if block_reduces(block) and split.lane is not None and not split.lane_reduces and isinstance(body, For):
-        tiles = Axis(body.var, ceildiv(split.lane.extent, _tile_size(block, split.lane, machine)))
-        return guard_broadcast(parallel((*split.outer, tiles), body.body, machine), split.lane)
+    if split.lane is not None and split.reduce and isinstance(body, For) and isinstance(block.body, Store):
+        count = Axis(body.var, strip_count(split.lane, block.body.buffer))
+        plain = parallel((*split.outer, count), body.body, machine)
+        if whole and len(split.reduce) == 1:
+            plain = rows_in_parts(block, split.lane, split.reduce[0], plain, machine)
+        return guard_broadcast(plain, split.lane)
     return guard_broadcast(parallel(split.outer, body, machine), split.lane)
-
-
-def _in_parts(block: Block, split: Split, machine: Machine) -> Stmt:
-    """A reduction to one element: parts for threads, then their combination; a short one stays one loop.
-
-    The parts depend on the extent alone, so that the result is the same for any number of threads.
-
-    before: ``y = 0; vector k < n: y += x[k]``;
-    after: ``parallel p < 64: part[p] = 0; vector k < n // 64: part[p] += x[...]``, ``vector p < 64: y += part[p]``,
-    and what is left of ``n``
-    """
-    lane, store = split.lane, block.body
-    plain = inner_body(block, split, machine)
-    assert lane is not None and isinstance(store, Store)  # the caller looked
-    small = is_const(lane.extent) and int(lane.extent) < LONG
-    if small or store.combine is None or machine.target.threads <= 1:
-        return guard_broadcast(plain, lane)
-    each, left = floordiv(lane.extent, PARTS), mod(lane.extent, PARTS)
-    p, q, k, r = Axis(Var("part"), PARTS), Axis(Var("part"), PARTS), Axis(Var("k"), each), Axis(Var("k"), left)
-    part = Buffer("parts", (PARTS,), store.buffer.dtype, Scope.STACK)
-
-    def at(place: Expr) -> Expr:
-        return substitute_vars(store.value, {lane.var: place})
-
-    inner = vector(k, Store(part, (p.var,), at(p.var * as_expr(each) + k.var), store.combine))
-    clear = Store(part, (p.var,), identity(store.combine, part.dtype))
-    last = vector(q, Store(store.buffer, store.indices, part[q.var], store.combine))
-    rest = vector(r, Store(store.buffer, store.indices, at(as_expr(each) * PARTS + r.var), store.combine))
-    parted = Alloc(part, seq(parallel((p,), seq(clear, inner), machine), block.init, last, rest if left != 0 else None))
-    if is_const(lane.extent):
-        return guard_broadcast(parted, lane)
-    return guard_broadcast(If(as_expr(lane.extent) >= const(LONG), parted, plain), lane)
 
 
 def _tiled(block: Block, split: Split, machine: Machine) -> Stmt:
@@ -236,30 +209,41 @@ def _tiled(block: Block, split: Split, machine: Machine) -> Stmt:
     body = loop(i, rest[0], loop(j, rest[1], moved, ForKind.VECTOR))
     store, lanes = block.body, machine.target.lanes("float32")
     copies = isinstance(store, Store) and isinstance(store.value, Load) and info(store.buffer.dtype).bytes == 4
-    if copies and 1 < lanes <= TILE:
-        full = _squares(block.body, (tile, lane), starts, lanes)
-        partial = [r for r in rest if not isinstance(r, Const)]
-        for r in partial:
-            full = If(eq(r, const(TILE)), full, body)
+    if isinstance(store, Store) and copies and 1 < lanes <= TILE:
+        full = _squares(store, (tile, lane), starts, lanes)
+        cut = tuple(a for a, r in zip((tile, lane), rest, strict=True) if not isinstance(r, Const))
+        edge = _squares(store, (tile, lane), starts, lanes, cut) if cut else full
+        for r in rest:
+            full = full if isinstance(r, Const) else If(eq(r, const(TILE)), full, edge)
         body = full
     outer = tuple(a for a in split.outer if a is not tile)
     return guard_broadcast(parallel((*outer, *blocks), body, machine), lane)
 
 
-def _squares(body: Stmt, axes: tuple[Axis, Axis], starts: dict[Var, Expr], lanes: int) -> Stmt:
-    """A whole tile in squares that the backend transposes in registers."""
+def _squares(
+    store: Store, axes: tuple[Axis, Axis], starts: dict[Var, Expr], lanes: int, cut: tuple[Axis, ...] = ()
+) -> Stmt:
+    """A tile in squares that the backend transposes in registers; along the axes ``cut`` it may be a part of one.
+
+    before: ``for i < min(m - it*16, 16): vector j < min(n - jt*16, 16): y[i', j'] = x[j', i']``; after, at the edges,
+    ``unroll i < 16: vector j < 16: if i' < m: if j' < n: y[i', j'] = x[min(j', n - 1), i']``
+    """
     down, along, i, j = Var("down"), Var("along"), Var("i"), Var("j")
     tile, lane = axes
     at = {tile.var: starts[tile.var] + (down * lanes + i), lane.var: starts[lane.var] + (along * lanes + j)}
-    square = For(i, const(lanes), For(j, const(lanes), substitute_vars(body, at), ForKind.VECTOR), ForKind.UNROLL)
+    read = {**at, lane.var: minimum(at[lane.var], as_expr(lane.extent) - 1)} if lane in cut else at
+    indices = tuple(substitute_vars(e, at) for e in store.indices)
+    body: Stmt = Store(store.buffer, indices, substitute_vars(store.value, read))
+    for axis in (lane, tile):
+        if axis in cut:
+            body = If(at[axis.var] < as_expr(axis.extent), body)
+    square = For(i, const(lanes), For(j, const(lanes), body, ForKind.VECTOR), ForKind.UNROLL)
     return loop(down, TILE // lanes, loop(along, TILE // lanes, square))
 
 
-def _tile_size(block: Block, lane: Axis, machine: Machine) -> int:
-    """Lanes of a column tile: half of the registers, so that each row gives a long run of memory."""
-    dtype = block.body.buffer.dtype if isinstance(block.body, Store) else "float32"
-    size = max(1, machine.target.vector_bytes * machine.target.registers // 2 // info(dtype).bytes)
-    return min(size, max(1, int(lane.extent))) if is_const(lane.extent) else size
+def _register_lanes(result: Buffer, machine: Machine) -> int:
+    """Most columns that accumulate in registers: half of them."""
+    return max(1, machine.target.vector_bytes * machine.target.registers // 2 // info(result.dtype).bytes)
 
 
 def guard_broadcast(stmt: Stmt, lane: Axis | None) -> Stmt:

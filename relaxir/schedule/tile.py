@@ -236,7 +236,7 @@ def _finish(
 
     def lanes(guard: Expr | None) -> Stmt:
         body = finish_element(spec.epilogue, total(i, j), lambda e: spec.at(e, i, j), guard)
-        return _hoisted(_lanes(j, spec, body))
+        return hoisted(_lanes(j, spec, body))
 
     whole = lanes(None)
     if bound is None:
@@ -263,7 +263,7 @@ def finish_element(epilogue: Epilogue, total: Expr, at: Callable[[Expr], Expr], 
     return Let(place, total, body if guard is None else If(guard, body))
 
 
-def _hoisted(stmt: Stmt) -> Stmt:
+def hoisted(stmt: Stmt) -> Stmt:
     """Read what all lanes share in front of the vector loop: a guard on lanes would make each lane read it.
 
     before: ``vector j: if j < n: y[i, j] = s[j] + b[i]``;

@@ -185,7 +185,6 @@ class VerifyError(RelaxirError):
         verify_redefined="a variable or symbol is bound twice",
         verify_scope="a variable or symbol is used outside the block or function that owns it",
         verify_type="a recorded type differs from the inferred one",
-        verify_unproved="dimensions of a recorded type are not proved equal to the inferred ones",
         verify_impure_in_dataflow="a call with an effect stands inside a dataflow block",
         verify_level="a form is used that this stage of the pipeline no longer, or not yet, has",
         verify_buffer="a buffer is accessed with the wrong number of indices, or outside its allocation",

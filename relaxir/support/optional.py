@@ -16,10 +16,11 @@ def load(module: str, extra: str) -> ModuleType:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == module.partition(".")[0]:
+        package = (error.name or module).partition(".")[0]
+        if package == module.partition(".")[0]:
             raise  # a module of ours is missing: a bug, or a typing mistake in the caller
         raise LoadError(
-            f"{module} needs the package `{error.name}`, which is not installed",
+            f"{module} needs the package `{package}`, which is not installed",
             code="extra-missing",
             help=f"run `pip install relaxir[{extra}]`",
         ) from error

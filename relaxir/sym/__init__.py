@@ -19,9 +19,11 @@ from relaxir.sym.expr import (
     product,
     sub,
     substitute,
+    total,
 )
 from relaxir.sym.facts import BroadcastResult, Facts
 from relaxir.sym.fold import broadcasts, fold
+from relaxir.sym.limits import LARGEST, SHOWN, exact, exact_parts, overflow
 from relaxir.sym.normalize import evaluate, normalize
 from relaxir.sym.parser import parse, parse_relation, parse_where
 from relaxir.sym.printer import to_text
@@ -29,6 +31,8 @@ from relaxir.sym.relation import Proof, Relation
 from relaxir.sym.unify import Unification, solve_linear, unify
 
 __all__ = (
+    "LARGEST",
+    "SHOWN",
     "BroadcastResult",
     "ConflictError",
     "Dim",
@@ -44,6 +48,8 @@ __all__ = (
     "ceildiv",
     "dim",
     "evaluate",
+    "exact",
+    "exact_parts",
     "floordiv",
     "fold",
     "free_dims",
@@ -54,6 +60,7 @@ __all__ = (
     "mod",
     "mul",
     "normalize",
+    "overflow",
     "parse",
     "parse_relation",
     "parse_where",
@@ -62,5 +69,6 @@ __all__ = (
     "sub",
     "substitute",
     "to_text",
+    "total",
     "unify",
 )

@@ -374,6 +374,14 @@ def product(xs: Iterable[Any]) -> DimLike:
     return result
 
 
+def total(xs: Iterable[Any]) -> DimLike:
+    """Return the sum of ``xs``; 0 for none."""
+    result: DimLike = 0
+    for x in xs:
+        result = add(result, x)
+    return result
+
+
 def as_dimlike(value: Any) -> DimLike:
     """Return ints of any kind as Python ints and sympy expressions as they are; else raise ``SymError``."""
     if type(value) is int:

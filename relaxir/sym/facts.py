@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from relaxir.support.errors import ConflictError
 from relaxir.sym.bounds import interval
 from relaxir.sym.canonical import Canonical
-from relaxir.sym.expr import Dim, DimLike, as_dimlike, broadcast, free_dims, substitute
+from relaxir.sym.expr import Dim, DimLike, as_dimlike, broadcast, free_dims, mod, substitute
 from relaxir.sym.learn import learn
 from relaxir.sym.normalize import normalize
 from relaxir.sym.poly import Poly
 from relaxir.sym.rebuild import Rebuilder
 from relaxir.sym.relation import Proof, Relation
+
+NONE: Final[Mapping[Dim, DimLike]] = MappingProxyType({})
+"""No definitions."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +37,21 @@ class Facts:
 
     An answer PROVED or REFUTED holds for all values that the ranges, multiples and relations allow and at
     which both sides are defined.  Dimensions that were not declared count with their own range.
+
+    Definitions name formulas, often long ones built on each other.  Unlike an equality, a definition does not rewrite
+    its symbol: a question is asked in the names first, and where it stays open with the latest name replaced by its
+    formula, and so on.  Formulas that grew out of each other meet after a few steps, long before they are all written
+    out, where their canonical forms may differ.
     """
 
-    def __init__(self, dims: Iterable[Dim] = (), relations: Iterable[Relation] = ()) -> None:
+    def __init__(
+        self,
+        dims: Iterable[Dim] = (),
+        relations: Iterable[Relation] = (),
+        definitions: Mapping[Dim, DimLike] = NONE,
+    ) -> None:
+        self._definitions = definitions
+        self._order = {d: n for n, d in enumerate(definitions)}
         self._relations = tuple(dict.fromkeys(relations))
         mentioned = [d for r in self._relations for side in (r.left, r.right) for d in free_dims(side)]
         self._dims = tuple(dict.fromkeys([*dims, *mentioned]))
@@ -55,10 +71,14 @@ class Facts:
         return self._relations
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Facts) and (self._dims, self._relations) == (other._dims, other._relations)
+        return isinstance(other, Facts) and self._parts == other._parts
 
     def __hash__(self) -> int:
-        return hash((self._dims, self._relations))
+        return hash(self._parts)
+
+    @property
+    def _parts(self) -> tuple[object, ...]:
+        return self._dims, self._relations, tuple(self._definitions.items())
 
     def __repr__(self) -> str:
         names = ", ".join(d.name for d in self._dims)
@@ -71,11 +91,33 @@ class Facts:
         for relation in relations:
             if self.prove(relation) is Proof.REFUTED:
                 raise ConflictError(f"{relation} cannot hold")
-        return Facts(self._dims, (*self._relations, *relations))
+        return Facts(self._dims, (*self._relations, *relations), self._definitions)
 
     def with_dims(self, *dims: Dim) -> Facts:
         """Return these facts with more dimensions declared."""
-        return self if set(dims) <= set(self._dims) else Facts((*self._dims, *dims), self._relations)
+        if set(dims) <= set(self._dims):
+            return self
+        return Facts((*self._dims, *dims), self._relations, self._definitions)
+
+    def with_definition(self, symbol: Dim, value: DimLike) -> Facts:
+        """Return these facts and a new ``symbol`` for ``value``; raise ``ConflictError`` if its range excludes that.
+
+        What the range says beyond the bounds of ``value`` becomes known of ``value``, and the other way round.
+        """
+        ends = [Relation("<=", symbol.min, value)]
+        if symbol.max is not None:
+            ends.append(Relation("<=", value, symbol.max))
+        if symbol.multiple_of > 1:
+            ends.append(Relation("==", mod(value, symbol.multiple_of), 0))
+        for end in ends:
+            if self.prove(end) is Proof.REFUTED:
+                raise ConflictError(f"{end} cannot hold")
+        low, high = self.bounds(value)
+        ends += [Relation("<=", low, symbol)] if low is not None else []
+        ends += [Relation("<=", symbol, high)] if high is not None else []
+        news = [end for end in ends if self.prove(end) is Proof.UNKNOWN]
+        definitions = MappingProxyType({**self._definitions, symbol: value})
+        return Facts((*self._dims, symbol), (*self._relations, *news), definitions)
 
     def prove(self, relation: Relation) -> Proof:
         """Answer whether ``relation`` holds."""
@@ -89,11 +131,43 @@ class Facts:
 
     def prove_equal(self, a: DimLike, b: DimLike) -> Proof:
         """Answer whether ``a == b``."""
-        key = "==", a, b
+        return self._answer("==", a, b, self._equal)
+
+    def prove_le(self, a: DimLike, b: DimLike) -> Proof:
+        """Answer whether ``a <= b``."""
+        return self._answer("<=", a, b, self._at_most)
+
+    def prove_lt(self, a: DimLike, b: DimLike) -> Proof:
+        """Answer whether ``a < b``."""
+        return self._answer("<", a, b, self._below)
+
+    def divides(self, k: DimLike, e: DimLike) -> Proof:
+        """Answer whether ``e`` is a multiple of ``k``."""
+        return self._answer("|", k, e, self._multiple)
+
+    def surely_le(self, a: DimLike, b: DimLike) -> bool:
+        """Tell whether ``a <= b`` has a short proof; False says nothing. For callers with very many questions."""
+        return self._forms.quick(self._forms.poly(b) - self._forms.poly(a))
+
+    def _answer(self, op: str, a: DimLike, b: DimLike, decide: Callable[[DimLike, DimLike], Proof]) -> Proof:
+        """The answer to a question, asked again with one name after the other replaced while it stays open."""
+        key = op, a, b
         answer = self._answers.get(key)
         if answer is None:
-            answer = self._answers[key] = self._equal_zero(self._forms.poly(a) - self._forms.poly(b))
+            answer, order = decide(a, b), self._order
+            names = {d for e in (a, b) for d in free_dims(e) if d in order} if order else set()
+            while answer is Proof.UNKNOWN and names:
+                name = max(names, key=order.__getitem__)
+                value = self._definitions[name]
+                a, b = substitute(a, {name: value}), substitute(b, {name: value})
+                names.remove(name)
+                names.update(d for d in free_dims(value) if order.get(d, order[name]) < order[name])
+                answer = decide(a, b)
+            self._answers[key] = answer
         return answer
+
+    def _equal(self, a: DimLike, b: DimLike) -> Proof:
+        return self._equal_zero(self._forms.poly(a) - self._forms.poly(b))
 
     def _equal_zero(self, p: Poly) -> Proof:
         if p.value is not None:
@@ -108,42 +182,20 @@ class Facts:
             return Proof.REFUTED
         return Proof.UNKNOWN
 
-    def prove_le(self, a: DimLike, b: DimLike) -> Proof:
-        """Answer whether ``a <= b``."""
-        key = "<=", a, b
-        answer = self._answers.get(key)
-        if answer is None:
-            answer = self._answers[key] = self._at_least(a, b, 0)
-        return answer
-
-    def surely_le(self, a: DimLike, b: DimLike) -> bool:
-        """Tell whether ``a <= b`` has a short proof; False says nothing. For callers with very many questions."""
-        return self._forms.quick(self._forms.poly(b) - self._forms.poly(a))
-
-    def prove_lt(self, a: DimLike, b: DimLike) -> Proof:
-        """Answer whether ``a < b``."""
-        key = "<", a, b
-        answer = self._answers.get(key)
-        if answer is None:
-            answer = self._answers[key] = self._at_least(a, b, 1)
-        return answer
-
-    def _at_least(self, a: DimLike, b: DimLike, gap: int) -> Proof:
+    def _at_most(self, a: DimLike, b: DimLike, gap: int = 0) -> Proof:
         p = (self._forms.poly(b) - self._forms.poly(a)).shift(-gap)
         if self._forms.nonnegative(p):
             return Proof.PROVED
         return Proof.REFUTED if self._forms.positive(p.scale(-1)) else Proof.UNKNOWN
 
-    def divides(self, k: DimLike, e: DimLike) -> Proof:
-        """Answer whether ``e`` is a multiple of ``k``."""
-        key = "|", k, e
-        answer = self._answers.get(key)
-        if answer is None:
-            divisor, p = self._forms.poly(k), self._forms.poly(e)
-            if divisor.value != 0:
-                p = p - divisor * self._forms.floor(p, divisor)
-            answer = self._answers[key] = self._equal_zero(p)
-        return answer
+    def _below(self, a: DimLike, b: DimLike) -> Proof:
+        return self._at_most(a, b, 1)
+
+    def _multiple(self, k: DimLike, e: DimLike) -> Proof:
+        divisor, p = self._forms.poly(k), self._forms.poly(e)
+        if divisor.value != 0:
+            p = p - divisor * self._forms.floor(p, divisor)
+        return self._equal_zero(p)
 
     def bounds(self, e: DimLike) -> tuple[int | None, int | None]:
         """Return a lower and an upper bound of ``e``, each None where none is known."""

@@ -22,15 +22,16 @@ from relaxir.ir.expr import (
     Var,
 )
 from relaxir.ir.loops import COUNTER, loop_problems, loop_type
+from relaxir.ir.op import MAX_VALUES
 from relaxir.ir.printer import FUNCTION_KEYWORDS
 from relaxir.ir.relations import Subtype, join, subtype
 from relaxir.ir.retype import TypeScope
 from relaxir.ir.types import FuncType, TensorType, Type, describe, free_dims_of_type
-from relaxir.sym import Dim, Relation
+from relaxir.sym import Dim, Proof, Relation, free_dims
 from relaxir.text.graph_values import ModuleContext, ValueReader
 from relaxir.text.scope import Scope
 from relaxir.text.source import Source, member
-from relaxir.text.types import read_dim, read_dim_declaration, read_relations, read_type
+from relaxir.text.types import FRESH, RANGES, read_dim, read_dim_declaration, read_relations, read_type
 from relaxir.text.values import read_attributes
 
 
@@ -74,7 +75,7 @@ def _declarations(nodes: Iterable[ast.AST], what: str, source: Source) -> Iterat
         if not isinstance(n, ast.Assign) or not isinstance(n.value, ast.Call) or member(n.value, "R") != what:
             continue
         if isinstance(n.targets[0], ast.Name):
-            yield n.targets[0].id, read_dim_declaration(n.value, source)
+            yield n.targets[0].id, read_dim_declaration(n.value, source, FRESH if what == "fresh_dim" else RANGES)
 
 
 def _quoted_names(annotation: ast.expr | None) -> Iterator[str]:
@@ -134,6 +135,8 @@ class _Collected:
     open: list[Binding] = field(default_factory=list)
     pending: list[Dim] = field(default_factory=list)
     changing: list[Dim] = field(default_factory=list)
+    stated: list[tuple[Relation, ast.AST]] = field(default_factory=list)
+    """Relations that stand with the pending symbols."""
 
     def close(self) -> None:
         """End the current block outside dataflow."""
@@ -210,8 +213,11 @@ class _BodyReader:
         call = s.value if isinstance(s.value, ast.Call) else None
         kind = member(call, "R") if call is not None else None
         if call is not None and kind in ("dim", "fresh_dim", "loop_dim"):
-            dim = read_dim_declaration(call, self.source)
+            dim = read_dim_declaration(call, self.source, FRESH if kind == "fresh_dim" else RANGES)
             self.scope.define(target.id, dim, target)
+            for k in call.keywords:
+                if k.arg == "where":
+                    found.stated.extend((r, k.value) for r in read_relations(k.value, self.scope.dims, self.source))
             if kind != "dim":
                 (found.pending if kind == "fresh_dim" else found.changing).append(dim)
             return
@@ -226,6 +232,7 @@ class _BodyReader:
         assert not isinstance(binding, Check)
         self.scope.define(target.id, binding.var, target)
         found.open.append(binding)
+        self._hold(found)
 
     def _match_cast(
         self, call: ast.Call, target: ast.Name, written: Type | None, defines: tuple[Dim, ...]
@@ -233,7 +240,6 @@ class _BodyReader:
         args = self.source.arguments(call, ("value",), ("type",))
         value = self.values.operand(args["value"])
         types = self.values.types
-        types.define(defines)
         stated = read_type(args["type"], self.scope.dims, self.source) if "type" in args else written
         if stated is None:
             raise self.source.error("match_cast needs a type", call)
@@ -244,8 +250,22 @@ class _BodyReader:
         if subtype(value.type, stated, types.facts) is Subtype.REFUTED:
             problem = f"a value of type {describe(value.type)} is never {describe(stated)}"
             raise self.source.error(problem, call, "parse-annotation")
-        types.learn_cast(value.type, stated)
+        types.cast(value.type, stated, defines)
         return MatchCast(Var(target.id, stated), value, defines, self.source.span(call))
+
+    def _hold(self, found: _Collected) -> None:
+        """What ``where`` says of symbols that are defined now: nothing where it is proved, else a run-time check."""
+        for relation, node in found.stated:
+            verdict = self.values.types.facts.prove(relation)
+            if verdict is Proof.REFUTED:
+                raise self.source.error(f"`{relation}` never holds", node, "parse-annotation")
+            if verdict is Proof.UNKNOWN:
+                args = tuple(dict.fromkeys((*free_dims(relation.left), *free_dims(relation.right))))[:MAX_VALUES]
+                shown = ", ".join(f"{d.name} is {{}}" for d in args)
+                text = f"`{relation}` does not hold; {shown}"
+                found.open.append(Check(relation, "runtime-shape", text, args, self.source.span(node)))
+                self.values.types.learn((relation,))
+        found.stated.clear()
 
     def _check(self, call: ast.Call) -> Check:
         args = self.source.arguments(call, ("relation", "code", "message"), rest=True)
@@ -278,6 +298,7 @@ class _BodyReader:
         var = Var(name.id, type_)
         self.scope.define(name.id, var, name)
         found.open.append(Bind(var, If(cond, then, other, type_, self.source.span(s.test)), owned))
+        self._hold(found)
 
     def _loop(self, s: ast.With, found: _Collected) -> None:
         source, head, last = self.source, s.items[0], s.body[-1]
@@ -317,6 +338,7 @@ class _BodyReader:
         var = Var(target.id, type_)
         self.scope.define(target.id, var, target)
         found.open.append(Bind(var, loop, owned))
+        self._hold(found)
 
     def _branch(self, stmts: Sequence[ast.stmt], s: ast.If) -> tuple[Body, ast.Name, Type | None]:
         last = stmts[-1] if stmts else s

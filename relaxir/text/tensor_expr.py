@@ -17,6 +17,7 @@ from relaxir.tir import (
     Bcast,
     Binary,
     BinOp,
+    Bits,
     Buffer,
     Call,
     Cast,
@@ -236,6 +237,10 @@ class ExprReader:
         args = self.source.arguments(node, ("value", "dtype"))
         return Cast(self._read(args["value"], None), read_dtype(args["dtype"], self.source))
 
+    def _bits(self, node: ast.Call, expected: str | None) -> Expr:
+        args = self.source.arguments(node, ("value", "dtype"))
+        return Bits(self._read(args["value"], None), read_dtype(args["dtype"], self.source))
+
     def _bcast(self, node: ast.Call, expected: str | None) -> Expr:
         args = self.source.arguments(node, ("index", "extent"))
         return Bcast(self.expr(args["index"], "int64"), self.dim(args["extent"]))
@@ -274,6 +279,7 @@ def _is_literal(node: ast.expr) -> bool:
 _CALLS: Final[Mapping[str, Callable[[ExprReader, ast.Call, str | None], Expr]]] = MappingProxyType(
     {
         "select": ExprReader._select,
+        "bits": ExprReader._bits,
         "cast": ExprReader._cast,
         "bcast": ExprReader._bcast,
         "extent": ExprReader._extent,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -16,6 +16,7 @@ from relaxir.text.source import Source, member, number
 
 DIM_FUNCTIONS: Final = frozenset({"min", "max", "ceildiv", "broadcast", "floordiv", "mod"})
 RANGES: Final = ("min", "max", "multiple_of")
+FRESH: Final = (*RANGES, "where")
 TYPE_NAMES: Final = ("Any", "Func", "Prim", "Shape", "Tensor", "Tuple")
 
 
@@ -70,9 +71,9 @@ def read_relations(node: ast.expr, dims: Mapping[str, Dim], source: Source) -> t
         raise source.error(f"not a relation between dimensions: {reason(error)}", node) from None
 
 
-def read_dim_declaration(call: ast.Call, source: Source) -> Dim:
-    """``R.dim("n", min=4, max=64, multiple_of=4)``."""
-    args = source.arguments(call, ("name",), RANGES)
+def read_dim_declaration(call: ast.Call, source: Source, options: Sequence[str] = RANGES) -> Dim:
+    """``R.dim("n", min=4, max=64, multiple_of=4)``; ``options`` are the keywords that may stand there."""
+    args = source.arguments(call, ("name",), options)
     return make_dim(source.string(args["name"]), args, call, source)
 
 

@@ -250,6 +250,14 @@ class Cast(Expr):
 
 
 @dataclass(frozen=True, slots=True)
+class Bits(Expr):
+    """The bits of a stored value read as another dtype of the same size; to bool: ``!= 0``."""
+
+    value: Expr
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
 class Select(Expr):
     """``then if cond else other``; *lazy*: loads in the branch not taken are not performed (guards bad indices)."""
 

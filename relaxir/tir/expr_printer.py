@@ -21,6 +21,7 @@ from relaxir.tir.expr import (
     Bcast,
     Binary,
     BinOp,
+    Bits,
     Call,
     Cast,
     Const,
@@ -149,6 +150,8 @@ class ExprPrinter:
             return self._binary(e, expected)
         if isinstance(e, Call):
             return self._call(e, expected)
+        if isinstance(e, Bits):
+            return f'T.bits({self.text(e.value)}, "{short(e.dtype)}")', ATOM
         if isinstance(e, Cast):
             return f'T.cast({self.text(e.value)}, "{short(e.dtype)}")', ATOM
         if isinstance(e, Select):

@@ -25,7 +25,7 @@ class PrimFunc:
         body: statements.
         outputs: how many of ``params`` are results.
         workspaces: how many trailing ``params`` are scratch memory given by the caller.
-        attrs: facts for later stages (``config``, ``pattern``, ``scope`` = "kernel" or "host").
+        attrs: facts for later stages (``config``, ``pattern``, ``flops``, ``bytes``, ``scope`` = "kernel" or "host").
     """
 
     params: tuple[Buffer, ...]

@@ -6,12 +6,24 @@ A host program binds dimensions, checks, places temporaries in its frame, calls 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from relaxir.support.spans import Span
 from relaxir.sym import Dim, DimLike
 from relaxir.tir.buffer import Buffer
 from relaxir.tir.expr import Expr
+from relaxir.tir.func import PrimFunc
 from relaxir.tir.stmt import Stmt
+
+REUSE: Final = "reuse"
+"""Attribute of functions and host programs: ``("2>0",)`` where the memory of input 2, if donated, may hold output 0.
+Tuples count flattened."""
+
+
+def reuse_pairs(func: PrimFunc) -> tuple[tuple[int, int], ...]:
+    """The inputs and outputs of a host program that may share memory."""
+    pairs = func.attrs.get(REUSE, ())
+    return tuple((int(i), int(j)) for i, _, j in (p.partition(">") for p in pairs)) if isinstance(pairs, tuple) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +41,7 @@ class BindDim(Stmt):
 
     dim: Dim
     value: Expr
+    span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

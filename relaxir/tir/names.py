@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from relaxir.support.names import UniqueNames
 from relaxir.sym import Dim, DimLike, free_dims, substitute, to_text
 
 RESERVED: Final = frozenset(keyword.kwlist) | frozenset(
@@ -36,21 +37,17 @@ class Names:
     def __init__(self, canonical: bool = False) -> None:
         """``canonical`` ignores the hints, so that functions equal up to renaming get one text."""
         self._names: dict[object, str] = {}
-        self._taken: set[str] = set()
-        self._opened: list[list[str]] = []
+        self._unique = UniqueNames()
+        self._opened: list[list[tuple[str, str]]] = []
         self._canonical = canonical
 
     def add(self, key: object, hint: str, keep: bool = False) -> str:
         """Name a new object in the current scope; ``keep`` makes the hint count in canonical naming too."""
         stem = identifier(hint) if keep or not self._canonical else "v"
-        name, n = stem, 0
-        while name in self._taken:
-            n += 1
-            name = f"{stem}_{n}"
-        self._taken.add(name)
+        name = self._unique.add(stem)
         self._names[key] = name
         if self._opened:
-            self._opened[-1].append(name)
+            self._opened[-1].append((stem, name))
         return name
 
     def get(self, key: object, hint: str) -> str:
@@ -75,7 +72,7 @@ class Names:
         try:
             yield
         finally:
-            self._taken.difference_update(self._opened.pop())
+            self._unique.release(self._opened.pop())
 
 
 class DimNames:

@@ -31,7 +31,7 @@ from relaxir.support.dtypes import info
 from relaxir.support.errors import VerifyError, codes
 from relaxir.sym import Dim, DimLike, free_dims
 from relaxir.tir.buffer import Buffer, Scope
-from relaxir.tir.expr import Bcast, Binary, BinOp, Call, Const, Expr, Intrinsic, Load, Select, Size, Var
+from relaxir.tir.expr import Bcast, Binary, BinOp, Bits, Call, Const, Expr, Intrinsic, Load, Select, Size, Var
 from relaxir.tir.func import PrimFunc
 from relaxir.tir.host import (
     Alias,
@@ -322,6 +322,8 @@ class _Checker:
     def _dtypes(self, x: Expr) -> None:
         if isinstance(x, Select) and x.cond.dtype != "bool":
             self.fail(6, f"the condition of a select is {x.cond.dtype}, not bool", "verify-type")
+        elif isinstance(x, Bits) and info(x.dtype).bits != info(x.value.dtype).bits:
+            self.fail(6, f"bits of {x.value.dtype} read as {x.dtype}", "verify-type")
         elif isinstance(x, Call) and x.fn is Intrinsic.NOT and info(x.dtype).is_float:
             self.fail(6, f"`not` of {x.dtype}", "verify-type")
         elif isinstance(x, Binary):

@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 from relaxir.sym import Dim, DimLike, free_dims, substitute
 from relaxir.tir.buffer import Buffer
-from relaxir.tir.expr import Bcast, Binary, Call, Cast, Expr, Load, Select, Size, Var, as_expr, binary
+from relaxir.tir.expr import Bcast, Binary, Bits, Call, Cast, Expr, Load, Select, Size, Var, as_expr, binary
 from relaxir.tir.host import (
     Alias,
     AllocFrame,
@@ -31,20 +31,17 @@ Node = TypeVar("Node", bound=Expr | Stmt)
 
 
 @cache
-def field_names(kind: type[Expr | Stmt]) -> tuple[str, ...]:
-    """Names of a node class's fields; ``dataclasses.fields`` is too slow for every visit."""
-    return tuple(f.name for f in fields(kind))  # type: ignore[arg-type]  # every node is a dataclass
+def expr_fields(kind: type[Expr | Stmt]) -> tuple[str, ...]:
+    """Names of a node class's fields that hold expressions; ``dataclasses.fields`` is too slow for every visit."""
+    return tuple(f.name for f in fields(kind) if "Expr" in str(f.type))  # type: ignore[arg-type]  # every node is a dataclass
 
 
 def child_exprs(node: Expr | Stmt) -> tuple[Expr, ...]:
     """Expressions directly below a node, in evaluation order."""
     found: tuple[Expr, ...] = ()
-    for name in field_names(type(node)):  # type: ignore[arg-type]  # a class is hashable, whatever its instances are
+    for name in expr_fields(type(node)):  # type: ignore[arg-type]  # a class is hashable, whatever its instances are
         value = getattr(node, name)
-        if isinstance(value, Expr):
-            found += (value,)
-        elif isinstance(value, tuple):
-            found += tuple(v for v in value if isinstance(v, Expr))
+        found += value if isinstance(value, tuple) else (value,)
     return found
 
 
@@ -63,16 +60,20 @@ def child_stmts(stmt: Stmt) -> tuple[Stmt, ...]:
 
 def walk_expr(expr: Expr) -> Iterator[Expr]:
     """All expressions of a tree, parents first."""
-    yield expr
-    for child in child_exprs(expr):
-        yield from walk_expr(child)
+    todo = [expr]
+    while todo:
+        top = todo.pop()
+        yield top
+        todo += reversed(child_exprs(top))
 
 
 def walk(stmt: Stmt) -> Iterator[Stmt]:
     """All statements of a tree, parents first."""
-    yield stmt
-    for child in child_stmts(stmt):
-        yield from walk(child)
+    todo = [stmt]
+    while todo:
+        top = todo.pop()
+        yield top
+        todo += reversed(child_stmts(top))
 
 
 def all_exprs(stmt: Stmt) -> Iterator[Expr]:
@@ -93,9 +94,9 @@ def map_expr(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:
     elif isinstance(expr, Call):
         arg = map_expr(expr.arg, fn)
         expr = expr if arg is expr.arg else Call(expr.fn, arg)
-    elif isinstance(expr, Cast):
+    elif isinstance(expr, Cast | Bits):
         value = map_expr(expr.value, fn)
-        expr = expr if value is expr.value else Cast(value, expr.dtype)
+        expr = expr if value is expr.value else replace(expr, value=value)
     elif isinstance(expr, Select):
         c, t, o = (map_expr(e, fn) for e in (expr.cond, expr.then, expr.other))
         expr = expr if (c, t, o) == (expr.cond, expr.then, expr.other) else Select(c, t, o)

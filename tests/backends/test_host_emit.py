@@ -300,7 +300,7 @@ def test_sizes_that_wrap_are_refused(workers):
     p = Program({"main": host((x, y), body)}, workers=workers)
     example = np.zeros((0, 0, 0), np.float32)
     answer = p.call("main", [np.array(1 << 31)], [example])
-    assert answer == ("runtime-overflow", "main: a size does not fit 64 bits")
+    assert answer == ("runtime-overflow", f"main: a size in bytes does not fit 64 bits; n is {1 << 31}")
     assert p.call("main", [np.array(1 << 29)], [example])[0] == "runtime-allocation"
     assert p.call("main", [np.array(-3)], [example]) == ("runtime-shape", "main: n is -3, but must be at least 0")
     (empty,) = p.call("main", [np.array(0)], [example])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
 from relaxir.api import compile as rx_compile
-from relaxir.passes import Pass
-from relaxir.pipelines import REFERENCE
+from relaxir.passes import ClassifyPatterns, DispatchLibrary, LegalizeOps, Pipeline
+from relaxir.pipelines import DEFAULT, GRAPH, HOST, KERNELS, REFERENCE
 from relaxir.runtime.interp import evaluate
 from relaxir.runtime.signature import signature_of
 from relaxir.support.bfloat16 import bfloat16_to_float32
@@ -19,6 +21,14 @@ from tests.e2e.random_graphs import SIZES, Program
 from tests.ops.guarded import call_guarded
 from tests.ops.isolated import failures
 
+LEVELS: Final[Mapping[str, Pipeline]] = MappingProxyType(
+    {
+        "default": DEFAULT,
+        "unfused": Pipeline((*GRAPH, DispatchLibrary(), LegalizeOps(), ClassifyPatterns(), *KERNELS, *HOST)),
+        "reference": REFERENCE,
+    }
+)
+"""Levels of optimisation: all, each operator its own kernel, and nothing."""
 TARGETS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
 TOLERANCE = 2e-4
 """Relative to the largest magnitude of a result: random chains lose digits to cancellation."""
@@ -69,16 +79,22 @@ class Setup:
     Attributes:
         targets: instruction sets.
         threads: most threads of a call.
-        pipelines: passes; None for the default ones.
+        levels: of optimisation, see `LEVELS`.
         sizes: of symbols.
         whole: operands are whole numbers, and results must be equal but for overflow.
     """
 
     targets: Sequence[str] = ("x86-64-v3",)
     threads: int = 1
-    pipelines: Sequence[Pass | None] = (None, REFERENCE)
+    levels: Sequence[str] = tuple(LEVELS)
     sizes: Sequence[int] = SIZES
     whole: bool = False
+
+
+def agree(program: Program, setup: Setup) -> None:
+    """No disagreement; a failure shows the program's text, which is what hypothesis has left of it."""
+    bad = disagreements(program, setup)
+    assert not bad, "\n".join((*(f"{place}: {text}" for place, text in bad.items()), str(program.module)))
 
 
 def disagreements(program: Program, setup: Setup = Setup()) -> dict[str, str]:  # frozen
@@ -95,9 +111,9 @@ def disagreements(program: Program, setup: Setup = Setup()) -> dict[str, str]:  
         arrays.append(operands)
     types = [o.type.dtype for o in signature_of("main", program.module.graph_functions()["main"]).outputs]
     found: dict[str, str] = {}
-    for target, pipeline in product(setup.targets, setup.pipelines):
-        exe = rx_compile(program.module, target, setup.threads, pipeline, cache=False, jobs=1)
-        kind = f"{target} {'default' if pipeline is None else 'reference'} "
+    for target, level in product(setup.targets, setup.levels):
+        exe = rx_compile(program.module, target, setup.threads, LEVELS[level], cache=False, jobs=1)
+        kind = f"{target} {level} "
 
         def run(i: int) -> None:
             outs = [np.full_like(w, 1) for w in wants[i]]

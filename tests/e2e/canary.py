@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from relaxir.backends.llvm.layout import CHUNK_HEAD
 from relaxir.backends.llvm.library import LoadedLibrary, RxOptions
 from relaxir.runtime.records import CallRecord
 from relaxir.runtime.signature import Signature
 
 ALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
 FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-HEAD = 64  # bytes of a stack chunk before its first frame
 
 
 class CanaryContext:
@@ -54,7 +54,7 @@ class CanaryContext:
         frames = [b for a, b in self.blocks.items() if a not in known and not any(a <= r < a + b.size for r in results)]
         highest = 0
         for block in frames:
-            changed = np.flatnonzero(block[HEAD:] != self.fill)
+            changed = np.flatnonzero(block[CHUNK_HEAD:] != self.fill)
             highest = max(highest, int(changed[-1]) + 1 if changed.size else 0)
         return highest
 

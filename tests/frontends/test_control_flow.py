@@ -73,6 +73,39 @@ def test_loop_that_reads_sizes() -> None:
     agree(proto, *({"x": RNG.normal(size=6).astype(np.float32), "limit": i64(k)} for k in (0, 3, 5)))
 
 
+@pytest.mark.parametrize("attrs", [{"axis": 0}, {"axis": 1}, {"axis": 0, "new_axis": 1}, {"axis": -1, "new_axis": 1}])
+def test_loop_that_appends_to_a_sequence(attrs: dict[str, int]) -> None:
+    """As torch exports lists that grow in a loop: the tensors of the sequence are rows that the loop collects."""
+    inner = body(
+        [
+            node("Less", "i limit", "go"),
+            node("Cast", "i", "number", to=1),
+            node("Mul", "x number", "part"),
+            node("SequenceInsert", "parts part", "longer"),
+            node("Add", "acc number", "sum"),
+        ],
+        "i int64[]; go_in bool[]; parts float32; acc float32[]",
+        "go bool[]; longer float32; sum float32[]",
+    )
+    element = helper.make_tensor_type_proto(1, None)
+    for v in (inner.input[2], inner.output[1]):
+        v.type.CopyFrom(helper.make_sequence_type_proto(element))
+    proto = model(
+        [
+            node("SequenceEmpty", "", "none"),
+            node("Loop", "_ _ none start", "all sum", body=inner),
+            node("ConcatFromSequence", "all", "y", **attrs),
+        ],
+        "x float32[n,3]; limit int64[]",
+        "y float32; sum float32[]",
+        start=f32(0.5),
+    )
+    agree(
+        proto,
+        *({"x": RNG.normal(size=(n, 3)).astype(np.float32), "limit": i64(k)} for n, k in ((2, 4), (1, 0), (5, 1))),
+    )
+
+
 @pytest.mark.parametrize("axes", [(0, 0), (1, 1), (-1, 2)])
 @pytest.mark.parametrize("reverse", [(0, 0), (1, 1)])
 def test_scan(axes: tuple[int, int], reverse: tuple[int, int]) -> None:
@@ -100,6 +133,9 @@ RECURRENT = (
     ("LSTM", 4, {"activations": ["HardSigmoid", "Softsign", "Relu"], "activation_alpha": [0.3]}, ("h0",)),
     ("GRU", 3, {"direction": "bidirectional", "linear_before_reset": 1}, ("B", "lengths", "h0")),
     ("GRU", 3, {"activations": ["Sigmoid", "LeakyRelu"], "activation_alpha": [0.1]}, ("B",)),
+    ("LSTM", 4, {"input_forget": 1}, ("B", "P")),
+    ("GRU", 3, {"direction": "reverse", "clip": 0.5}, ("lengths", "h0")),
+    ("RNN", 1, {"direction": "reverse"}, ("B", "lengths", "h0")),
     ("RNN", 1, {"direction": "bidirectional", "activations": ["Relu", "Affine"], "activation_alpha": [0.5],
                 "activation_beta": [0.1]}, ("B", "lengths")),
 )  # fmt: skip
@@ -136,6 +172,36 @@ def test_recurrent(kind: str, gates: int, attrs: dict[str, Any], given: tuple[st
                 feed[k] = RNG.normal(size=(ways, batch, hidden)).astype(np.float32)
         feeds.append(feed)
     agree(proto, *feeds)
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_batch_first(kind: str, gates: int) -> None:
+    """Layout 1, which onnxruntime lacks, is layout 0 with axes exchanged in sequences and states."""
+    hidden, width, ways = 5, 3, 2
+    consts = {"W": RNG.normal(size=(ways, gates * hidden, width)).astype(np.float32),
+              "R": RNG.normal(size=(ways, gates * hidden, hidden)).astype(np.float32)}  # fmt: skip
+    names = ["X", "W", "R", "_", "lengths", "h0"] + ["c0"] * (kind == "LSTM")
+    results = ["Y", "Yh"] + ["Yc"] * (kind == "LSTM")
+    stated = "; ".join(f"{s} float32[a{s},b{s},{hidden}]" for s in names[5:])
+
+    def layer(layout: int) -> ModelProto:
+        made = node(
+            kind, " ".join(names), " ".join(results), hidden_size=hidden, direction="bidirectional", layout=layout
+        )
+        inputs = f"X float32[s,b,{width}]; lengths int32[k]; {stated}"
+        return model([made], inputs, "; ".join(f"{r} float32" for r in results), **consts)
+
+    session = onnxruntime.InferenceSession(layer(0).SerializeToString(), providers=["CPUExecutionProvider"])
+    main = rx_compile(from_onnx(layer(1)), threads=1)["main"]
+    for steps, batch in ((4, 2), (1, 1), (3, 5)):
+        feed: dict[str, Any] = {"X": RNG.normal(size=(steps, batch, width)).astype(np.float32)}
+        feed["lengths"] = RNG.integers(1, steps + 1, batch).astype(np.int32)
+        feed |= {s: RNG.normal(size=(ways, batch, hidden)).astype(np.float32) for s in names[5:]}
+        y, *last = session.run(None, feed)
+        wanted = (y.transpose(2, 0, 1, 3), *(v.swapaxes(0, 1) for v in last))
+        got = main(**{k: v if v.ndim == 1 else v.swapaxes(0, 1) for k, v in feed.items()})
+        for g, w in zip(got, wanted, strict=True):
+            np.testing.assert_allclose(g, w, rtol=2e-5, atol=2e-6)
 
 
 def test_optional_squeeze() -> None:

@@ -68,7 +68,7 @@ def test_refuted_dimension_is_an_error() -> None:
         from_onnx(proto)
 
 
-@pytest.mark.parametrize("opset", [1, 6, 99])
+@pytest.mark.parametrize("opset", [0, 99])
 def test_opset_outside(opset: int) -> None:
     with pytest.raises(UnsupportedError, match=f"opset {opset}"):
         from_onnx(model([node("Relu", "x", "y")], "x float32[n]", "y float32", opset))

@@ -88,6 +88,55 @@ def test_constant(name: str) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+RNG = np.random.default_rng(3)
+IMAGE = f32(RNG.standard_normal((1, 2, 5, 4)))
+SIGNAL = f32(RNG.standard_normal((2, 6, 3, 2)))
+COLUMNS = f32(RNG.standard_normal((1, 12, 6)))
+RESIZE, SCALES = "x float32[a,b,c,d]; s float32[4]", {"x": IMAGE, "s": f32([1, 1, 1.7, 0.6])}
+CROP = {"x": IMAGE, "r": f32([0, 0, 0.2, 0.1, 1, 1, 0.9, 1.3]), "s": f32([1, 1, 1.5, 0.8])}
+ALIKE: dict[str, tuple[ModelProto, dict[str, Array]]] = {
+    "nearest": (one("Resize", "x _ s", RESIZE, rank=4), SCALES),
+    "linear, corners": (
+        one("Resize", "x _ s", RESIZE, rank=4, mode="linear", coordinate_transformation_mode="align_corners"), SCALES),
+    "cubic, antialias": (one("Resize", "x _ s", RESIZE, rank=4, mode="cubic", antialias=1), SCALES),
+    "cropped": (
+        one("Resize", "x r s", f"{RESIZE}; r float32[8]", rank=4, mode="linear", extrapolation_value=3.0,
+            coordinate_transformation_mode="tf_crop_and_resize"), CROP),
+    "two axes": (
+        one("Resize", "x _ s", "x float32[a,b,c,d]; s float32[2]", rank=4, axes=[3, 2]),
+        {"x": IMAGE, "s": f32([0.6, 2])}),
+    "upsample": (one("Upsample", "x s", RESIZE, 9, rank=4, mode="linear"), {"x": IMAGE, "s": f32([1, 1, 2, 1.5])}),
+    **{
+        f"spectrum along {a}": (
+            one("DFT", "x l a", "x float32[a,b,c,2]; l int64[]; a int64[]", 20, rank=4, onesided=a == 0, inverse=a < 0),
+            {"x": SIGNAL if a else SIGNAL[..., :1], "l": i64(7), "a": i64(a)})
+        for a in (1, -2)
+    },
+    "columns": (
+        one("Col2Im", "x i b", "x float32[a,b,c]; i int64[2]; b int64[2]", rank=4, strides=[1, 2]),
+        {"x": COLUMNS, "i": i64([4, 5]), "b": i64([2, 2])}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_run_time_as_constant(name: str) -> None:
+    """An operand known only at run time means what the constant means."""
+    proto, feeds = ALIKE[name]
+    (got,) = run(proto, **feeds)
+    (want,) = run(folded(proto, feeds, *(k for k in feeds if k != "x")), x=feeds["x"])
+    assert got.shape == want.shape and got.size > 0
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_real_or_complex_signal(parts: int) -> None:
+    """A last extent known only at run time: a real signal is a complex one without imaginary part."""
+    x = SIGNAL[..., :parts]
+    proto = one("DFT", "x", "x float32[a,b,c,p]", 17, rank=4, axis=1)
+    want = np.fft.fft(x[..., 0] + (1j * x[..., 1] if parts == 2 else 0), axis=1)
+    np.testing.assert_allclose(run(proto, x=x)[0], np.stack([want.real, want.imag], -1), atol=1e-5)
+
+
 REFUSED = {
     "reshape": (RESHAPE, {"x": X, "t": i64([5, -1, 1])}),
     "reshape below -1": (RESHAPE, {"x": X, "t": i64([-2, 3, 4])}),
@@ -131,7 +180,6 @@ def test_one_hot_with_run_time_depth() -> None:
 
 UNSUPPORTED: dict[str, Callable[[], ModelProto]] = {
     "rank of a reshape": lambda: model([node("Reshape", "x t", "y")], "x float32[a]; t int64[k]", "y float32"),
-    "scales": lambda: model([node("Resize", "x _ s", "y")], "x float32[a]; s float32[1]", "y float32"),
     "squeeze of whatever is 1": lambda: model([node("Squeeze", "x", "y")], "x float32[a,b]", "y float32"),
     "number of axes": lambda: model([node("Unsqueeze", "x a", "y")], "x float32[b]; a int64[k]", "y float32"),
 }

@@ -232,6 +232,15 @@ def test_recurrent_layers(kind: str) -> None:
         check(layer, cases, ({0 if first else 1: AUTO}, None)[:1], cores=(False,))
 
 
+@pytest.mark.parametrize("single", [False, True])
+def test_projected_recurrent_layer(single: bool) -> None:
+    """An LSTM whose hidden states are projected, two layers in both directions."""
+    torch.manual_seed(0)
+    layer = torch.nn.LSTM(3, 4, num_layers=2, bidirectional=True, proj_size=2, bias=single)
+    cases = [(torch.rand(5, 3),)] if single else [(torch.rand(5, n, 3),) for n in (2, 1, 6)]
+    check(layer, cases, None if single else ({1: AUTO},), cores=(False,))
+
+
 # ---- errors --------------------------------------------------------------------------------------------------------
 
 

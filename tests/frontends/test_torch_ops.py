@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.frontends.torch_cases import check, torch
+import relaxir as rx
+from relaxir.support.errors import RelaxirError
+from tests.frontends.torch_cases import Wrapped, check, export, torch
 
 F = torch.nn.functional
 SIZES = (4, 1, 7)
@@ -193,6 +196,12 @@ LAYERS: dict[str, tuple[Callable[[], Any], tuple[int, ...], int]] = {
     "avg_pool": (lambda: torch.nn.AvgPool2d(3, 2, 1), (2, 6, 7), 0),
     "adaptive": (lambda: torch.nn.AdaptiveAvgPool2d((3, 2)), (2, 7, 5), 0),
     "adaptive_max": (lambda: torch.nn.AdaptiveMaxPool2d(2), (2, 6, 4), 0),
+    "adaptive_max_uneven": (lambda: torch.nn.AdaptiveMaxPool3d((2, 1, 3)), (2, 3, 4, 5), 0),
+    "adaptive_max_places": (lambda: torch.nn.AdaptiveMaxPool2d((3, 2), return_indices=True), (2, 7, 5), 0),
+    "batch_statistics": (lambda: torch.nn.BatchNorm2d(3, track_running_stats=False), (3, 4, 4), 0),
+    "stored_instance": (lambda: torch.nn.InstanceNorm1d(3, track_running_stats=True), (3, 5), 0),
+    "unfold": (lambda: torch.nn.Unfold((2, 3), dilation=2, padding=1, stride=2), (3, 8, 9), 0),
+    "fold": (lambda: torch.nn.Fold((4, 5), 2), (12, 12), 0),
     "nearest": (lambda: torch.nn.Upsample(scale_factor=2), (2, 3, 4), 0),
     "bilinear": (lambda: torch.nn.Upsample(scale_factor=2, mode="bilinear"), (2, 3, 4), 0),
     "aligned": (lambda: torch.nn.Upsample(size=(5, 7), mode="bilinear", align_corners=True), (2, 3, 4), 0),
@@ -212,6 +221,53 @@ def test_layer(name: str) -> None:
     make, shape, _ = LAYERS[name]
     torch.manual_seed(0)
     check(make(), [(rows(n, *shape),) for n in SIZES], ({0: AUTO},))
+
+
+def test_antialias() -> None:
+    """Elements beyond the border take no part in an antialiased mean."""
+
+    def run(x: Any) -> Any:
+        return [F.interpolate(x, size=(3, 12), mode=mode, antialias=True) for mode in ("bilinear", "bicubic")]
+
+    check(run, [(rows(n, 2, 7, 9),) for n in SIZES], {"args": ({0: AUTO},)}, cores=(False,))
+
+
+def test_bilinear() -> None:
+    """Whole, and as the product that torch makes of it."""
+    torch.manual_seed(0)
+    check(torch.nn.Bilinear(3, 4, 5), [(rows(n, 3), rows(n, 4)) for n in SIZES], ({0: AUTO}, {0: AUTO}))
+
+
+def test_distances() -> None:
+    """Between the rows of two matrices, and between those of one."""
+
+    def run(x: Any, y: Any) -> Any:
+        return torch.cdist(x, y), torch.cdist(x, y, p=1.0), torch.cdist(x[None], y, p=float("inf")), F.pdist(x)
+
+    bindings = [(rows(n, 3), rows(n + 1, 3)) for n in (4, 2, 7)]
+    check(run, bindings, {"args": ({0: AUTO}, {0: AUTO})}, cores=(False,))
+
+
+def test_masked_scatter() -> None:
+    """Elements of the source in order; too few are refused."""
+
+    def run(x: Any, y: Any) -> Any:
+        return x.masked_scatter(x > 0, y), x.masked_scatter(torch.tensor([True, False, True]), y)
+
+    bindings = [(rows(n, 3), rows(n, 3, seed=5)) for n in SIZES]
+    check(run, bindings, {"args": ({0: AUTO}, {0: AUTO})}, cores=(False,))
+    program = export(Wrapped(lambda x, y: x.masked_scatter(x > 0, y)), bindings[0], {"args": ({0: AUTO}, {0: AUTO})})
+    with pytest.raises(RelaxirError):
+        rx.evaluate(rx.from_torch(program), "main", np.ones((2, 3), np.float32), np.ones((1, 3), np.float32))
+
+
+def test_as_strided() -> None:
+    """Windows over a compact tensor."""
+
+    def run(x: Any) -> Any:
+        return x.as_strided((x.shape[0], 2), (3, 1), 1), torch.as_strided(x, (2, 2), (1, 1))
+
+    check(run, [(rows(n, 3),) for n in SIZES], {"args": ({0: AUTO},)}, cores=(False,))
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])

@@ -32,6 +32,8 @@ def test_contracts() -> None:
         ("networkx", ("relaxir.ir", "relaxir.passes", "relaxir.tuning")),
         ("onnx", ("relaxir.frontends",)),
         ("torch", ("relaxir.frontends", "relaxir.tuning")),
+        ("matplotlib", ("relaxir.measure",)),
+        ("onnxruntime", ("relaxir.measure",)),
     ],
 )
 def test_third_party(name: str, homes: tuple[str, ...]) -> None:
@@ -53,6 +55,6 @@ def test_import_is_fast() -> None:
 
 
 def test_import_leaves_optional_packages_alone() -> None:
-    code = "import sys, relaxir; print([m for m in ('onnx', 'onnxruntime', 'torch') if m in sys.modules])"
+    code = "import sys, relaxir; print([m for m in ('matplotlib', 'onnx', 'onnxruntime', 'rich', 'torch') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
 
 import relaxir as rx
-from relaxir.ir.retype import unproved
+from relaxir.ir import Bind, BindingBlock, Body, Function, IRModule, OpCall
+from relaxir.ops import TABLE
 from relaxir.support.errors import (
     InferError,
     ParseError,
@@ -18,7 +22,7 @@ from relaxir.support.errors import (
     SymError,
     VerifyError,
 )
-from relaxir.sym import DimLike, Facts
+from relaxir.sym import DimLike
 
 X = rx.TensorType((rx.dim("n"),), "float32")
 ONES = np.ones(3, np.float32)
@@ -180,17 +184,56 @@ def test_interpreter_and_compiled_code_agree_on_errors(
             call(np.ones(size, np.float32))
 
 
-def test_deeply_nested_operators() -> None:
-    def nested(_: rx.BlockBuilder, x: rx.Var) -> object:
+def _nested(depth: int) -> rx.IRModule:
+    def build(_: rx.BlockBuilder, x: rx.Var) -> object:
         value: object = x
-        for _ in range(400):
+        for _ in range(depth):
             value = rx.op.add(value, 1.0)
         return value
 
-    assert rx.evaluate(_function(nested), "main", ONES)[0] == 401
+    return _function(build)
 
 
-@pytest.mark.parametrize(("written", "is_open"), [(N, False), (N + 1, False), (rx.dim("m"), True), (N * N, True)])
-def test_open_equalities_are_told_from_refuted_ones(written: DimLike, is_open: bool) -> None:
-    inferred, recorded = rx.TensorType((N,), "float32"), rx.TensorType((written,), "float32")
-    assert unproved(inferred, recorded, Facts((N, rx.dim("m")))) is is_open
+def test_deeply_nested_operators() -> None:
+    assert rx.evaluate(_nested(400), "main", ONES)[0] == 401
+
+
+def _lines(action: Callable[[], object]) -> int:
+    """Lines of Python that an action runs."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_nested_operators_are_built_in_linear_work() -> None:
+    _nested(50)  # memo tables are filled
+    fixed, once, thrice = (_lines(lambda depth=depth: _nested(depth)) for depth in (0, 100, 300))
+    assert thrice - fixed < 3.2 * (once - fixed)
+
+
+@pytest.mark.parametrize(("written", "fits"), [(N, True), (N + 0 * N, True), (N + 1, False), (N * N, False)])
+def test_recorded_types_are_proved_before_they_are_compiled(written: DimLike, fits: bool) -> None:
+    x = rx.Var("x", X)
+    recorded = rx.TensorType((written,), "float32")
+    y = rx.Var("y", recorded)
+    exp = TABLE["exp"]
+    value = OpCall(exp, (x,), exp.Attrs(), recorded)
+    func = Function((x,), Body((BindingBlock((Bind(y, value),)),), y), recorded)
+    module = IRModule({"main": func})
+    if fits:
+        assert rx.compile(module, cache=False)["main"](ONES).shape == (3,)
+    else:
+        with pytest.raises(VerifyError, match="the type is written as") as caught:
+            rx.compile(module)
+        assert caught.value.code == "verify-type"

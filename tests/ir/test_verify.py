@@ -30,10 +30,11 @@ from relaxir.ir import (
     Var,
     const,
 )
+from relaxir.ir.types import describe
 from relaxir.ir.verify import check_module, verify_module
 from relaxir.ops import TABLE, op
-from relaxir.support.errors import VerifyError
-from relaxir.sym import Relation, dim
+from relaxir.support.errors import ParseError, VerifyError
+from relaxir.sym import DimLike, Relation, dim
 from relaxir.text import parse
 from relaxir.tir import PrimFunc, ProgramBuilder
 from tests.text.test_round_trip import HOST
@@ -229,3 +230,34 @@ def test_what_a_cast_teaches_is_used() -> None:
 
 def test_tuples_of_leaves_are_operands() -> None:
     assert not verify_module(module(result=TupleExpr((X, const(1.0), TupleExpr((C,))))))
+
+
+CHAIN: tuple[Callable[[DimLike], DimLike], ...] = (
+    lambda d: d + 1 - (d + 1) // 2,
+    lambda d: d - d // 2,
+    lambda d: d // 3,
+    lambda d: d - d // 4,
+)
+
+
+def test_chains_of_named_sizes_are_proved() -> None:
+    """What the importer of convolution networks does: each long size is a symbol defined from the one before."""
+    n = dim("n", min=1)
+    x = Var("x", TensorType((n,), "f32"))
+    names: dict[DimLike, DimLike] = {}
+    bb = BlockBuilder()
+    with bb.function("main", [x]):
+        value, size = x, n
+        for step in CHAIN:
+            formula = step(size)
+            size = names[formula] = bb.define_dim("size", formula)
+            taken = op.strided_slice(value, axes=(0,), begin=(0,), size=(formula,), step=(1,))
+            value = bb.emit(taken, rename=lambda d: names.get(d, d))
+        bb.emit_func_output(value)
+    built = bb.get()
+    assert describe(built.graph_functions()["main"].ret) == "f32[size_3]"
+    check_module(built)
+    check_module(parse(str(built), TABLE))
+    wrong = str(built).replace("R.Tensor((size_3,)", "R.Tensor((size_2,)")
+    with pytest.raises(ParseError, match="the type is written as"):
+        parse(wrong, TABLE)

@@ -15,15 +15,19 @@ BRIEF = 600
 """Characters of a failure's text that are kept: there may be hundreds of them."""
 
 
-def failures(items: Sequence[str], work: Callable[[int], None], seconds: int = 120) -> dict[str, str]:
+def failures(
+    items: Sequence[str], work: Callable[[int], None], seconds: int = 120, processor: float = 0
+) -> dict[str, str]:
     """Run ``work(i)`` for every item in forked children; what failed, by item, with the reason.
 
-    A child that dies of a signal (or takes too long) fails the item it was at; another child goes on with the rest.
+    A child that dies of a signal fails the item it was at, and so does one that takes too long: ``seconds`` for an
+    item, or ``processor`` seconds of its own work, which do not depend on what else the machine does (0: no limit).
+    Another child goes on with the rest.
     """
     found: dict[str, str] = {}
     start = 0
     while start < len(items):
-        done, reports, death = _child(range(start, len(items)), work, seconds)
+        done, reports, death = _child(range(start, len(items)), work, seconds, processor)
         found.update({items[i]: text for i, text in reports.items()})
         start += done
         if death:
@@ -32,17 +36,21 @@ def failures(items: Sequence[str], work: Callable[[int], None], seconds: int = 1
     return found
 
 
-def _child(indices: range, work: Callable[[int], None], seconds: int) -> tuple[int, dict[int, str], str]:
+def _child(
+    indices: range, work: Callable[[int], None], seconds: int, processor: float
+) -> tuple[int, dict[int, str], str]:
     """How many items one child finished, what failed among them, and how the child died if it did."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
         faulthandler.disable()  # a crash is reported as a failure, not as a trace on the terminal
         with os.fdopen(writer, "wb", buffering=0) as pipe:
             for i in indices:
                 signal.alarm(seconds)
+                signal.setitimer(signal.ITIMER_PROF, processor)
                 pipe.write(_report(work, i))
         os._exit(0)
     os.close(writer)

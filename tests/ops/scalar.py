@@ -21,6 +21,7 @@ from relaxir.tir import (
     Bcast,
     Binary,
     BinOp,
+    Bits,
     Block,
     Buffer,
     Call,
@@ -39,6 +40,7 @@ from relaxir.tir import (
     Size,
     Stmt,
     Store,
+    Switch,
     Var,
     While,
 )  # fmt: skip
@@ -76,6 +78,14 @@ def convert(value: Any, dtype: str) -> Any:
     return bfloat16_to_float32(float32_to_bfloat16(np.asarray(out)))[()] if dtype == "bfloat16" else out
 
 
+def bits(value: Any, source: str, target: str) -> Any:
+    held = float32_to_bfloat16(np.asarray(value)) if source == "bfloat16" else np.asarray(value, info(source).numpy)
+    if target == "bool":
+        return np.bool_(held != 0)
+    seen = held.view(info(target).numpy)
+    return bfloat16_to_float32(seen)[()] if target == "bfloat16" else seen[()]
+
+
 def trunc_div(a: Any, b: Any) -> Any:
     q = abs(int(a)) // abs(int(b))
     return np.asarray(q if (int(a) < 0) == (int(b) < 0) else -q).astype(a.dtype)[()]
@@ -110,7 +120,7 @@ class _Source:
     def __init__(self, env: Mapping[str, int]) -> None:
         self.env = env
         self.names: dict[object, str] = {}
-        self.globals: dict[str, Any] = {"np": np, "convert": convert, "Failure": Failure, "_at": _at}
+        self.globals: dict[str, Any] = {"np": np, "bits": bits, "convert": convert, "Failure": Failure, "_at": _at}
         self.lines: list[str] = []
 
     def share(self, value: object, stem: str) -> str:
@@ -151,6 +161,8 @@ class _Source:
             return f"{self.share(BINARY[e.op], 'f')}({a}, {b})"
         if isinstance(e, Call):
             return f"{self.share(CALLS[e.fn], 'f')}({self.expr(e.arg)})"
+        if isinstance(e, Bits):
+            return f"bits({self.expr(e.value)}, {e.value.dtype!r}, {e.dtype!r})"
         if isinstance(e, Cast):
             inner = self.expr(e.value)
             return (
@@ -212,7 +224,17 @@ class _Source:
             args = ", ".join(map(self.expr, s.args))
             self.emit(depth, f"if not {self.expr(s.cond)}: raise Failure({s.code!r}, {s.message!r}.format({args}))")
         else:
+            self.rare(s, depth)
+
+    def rare(self, s: Stmt, depth: int) -> None:
+        if not isinstance(s, Switch):
             raise NotImplementedError(type(s).__name__)
+        outside = self.env
+        for case in range(s.low, s.high):
+            self.env = {**outside, s.dim.name: case}
+            self.emit(depth, f"if {self.expr(s.value)} == {case}:")
+            self.stmt(s.body, depth + 1)
+        self.env = outside
 
     def block(self, s: Block, depth: int) -> None:
         started = s.init is None

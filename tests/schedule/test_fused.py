@@ -45,7 +45,7 @@ PROGRAMS: tuple[tuple[PrimFunc, tuple[str, ...]], ...] = (
     (avg_pool(N, 3, M), ("rows",)),
     (two_maps(N, M), ("injective", "injective")),
     (scaled_norm(N, M), ("rows",)),
-    (residual_block(N, 4, 5, M), ("contraction", "reduction")),
+    (residual_block(N, 4, 5, M), ("windows", "reduction")),
 )
 
 

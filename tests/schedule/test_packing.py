@@ -17,9 +17,9 @@ from tests.schedule.programs import add, batched, conv, matmul
 N = dim("n")
 
 
-def check_packed(func: PrimFunc, n: int, config: Config | None = None) -> None:
+def check_packed(func: PrimFunc, n: int, config: Config | None = None, rule: str = "contraction") -> None:
     config = config or RuleChooser().choose(func, TARGET)
-    (plan,) = [p for p in contraction_plans(func) if p.operand == 1]
+    (plan,) = [p for p in contraction_plans(func, config) if p.operand == 1]
     rng = np.random.default_rng(0)
     dims = {"n": n} if func.dims else {}
     inputs = [array(b, dims, rng) for b in func.inputs]
@@ -27,7 +27,7 @@ def check_packed(func: PrimFunc, n: int, config: Config | None = None) -> None:
     (packed,) = run(packer, [inputs[1]], {})
     packed = packed.reshape(plan.packed_type(config)[0])
     done = schedule(rewrite_to_packed(func, plan.operand, config), TARGET, config)
-    assert done.attrs["rules"] == ("contraction",)
+    assert done.attrs["rules"] == (rule,)
     expected = run(func, inputs, dims)
     got = run(done, [inputs[0], packed, *inputs[2:]], dims)
     for e, g in zip(expected, got, strict=True):
@@ -65,8 +65,24 @@ def test_batched_weights_pack_with_their_batch() -> None:
     check_packed(batched(3, N, 4, 20, transposed=True), 5)
 
 
+@pytest.mark.parametrize(
+    "func",
+    [
+        conv(2, 3, 5, N, 20, 3, 1, 1),  # a whole panel of channels and a part of one
+        conv(1, 2, N, N, 16, 3, 2, 1),
+        conv(1, 8, N, 3, 16, 3, 1, 1, bias=False),  # few positions, known
+        conv(3, 2, 4, N, 33, 2),  # neither padded nor strided
+        conv(1, 2, 4, N, 16, 2, 2),
+    ],
+)
+def test_convolutions_of_few_positions_and_many_agree(func: PrimFunc) -> None:
+    for n in (2, 3, 7, 16, 33):
+        check_packed(func, n, rule="windows")
+
+
 def test_only_factors_of_contractions_pack() -> None:
-    assert contraction_plans(add(N, 4)) == ()
-    assert [p.operand for p in contraction_plans(conv(1, 4, 8, 8, 8, 3))] == []
+    assert contraction_plans(add(N, 4), Config()) == ()
+    assert [p.operand for p in contraction_plans(conv(1, 4, 8, 66, 8, 3), Config())] == []  # whole vectors of positions
+    assert [p.operand for p in contraction_plans(conv(1, 4, 8, N, 8, 3, depthwise=True), Config())] == []
     with pytest.raises(ScheduleError, match="parameter 0 of the program cannot be packed"):
         pack_func(add(N, 4), 0, RuleChooser().choose(add(N, 4), TARGET))

@@ -223,3 +223,46 @@ def test_sizes_of_broadcasts_keep_their_values(text):
         seen += 1
         assert [evaluate(facts.simplify(e), at) for e in forms] == want
     assert seen > 3
+
+
+def test_definitions_meet_step_by_step():
+    """A chain whose last step is not found once every name is rewritten to what it stands for."""
+    a, b = dim("a"), dim("b")
+    first, second = N + 1 - (N + 1) // 2, a - a // 2
+    last = b // 3
+    named = Facts([N]).with_definition(a, first).with_definition(b, second)
+    third = dim("c")
+    facts = named.with_definition(third, last)
+    assert facts.prove_equal(third, last) is Proof.PROVED
+    assert facts.prove_equal(third + 1, last) is Proof.REFUTED
+    assert facts.prove_equal(third, N) is Proof.UNKNOWN
+    assert facts.prove_equal(substitute(last, {b: second}), third) is Proof.PROVED
+    assert named.prove_equal(third, last) is Proof.UNKNOWN
+    equal = Facts(relations=[Relation("==", first, a), Relation("==", second, b), Relation("==", last, third)])
+    assert equal.prove_equal(third, last) is Proof.UNKNOWN  # why names are not rewritten
+
+
+def test_definitions_answer_every_question():
+    name = dim("name")
+    facts = Facts([N]).with_definition(name, 2 * N + 4)
+    assert facts.prove_le(4, name) is Proof.PROVED and facts.bounds(name) == (4, None)
+    assert facts.prove_lt(name, 2 * N) is Proof.REFUTED
+    assert facts.divides(2, name) is Proof.PROVED
+    assert facts.broadcast(name, 2 * N + 4).verdict is Proof.PROVED
+    assert facts.with_dims(M).prove_equal(name, 2 * N + 4) is Proof.PROVED
+    assert facts.with_(Relation("<=", 1, N)).prove_le(6, name) is Proof.PROVED
+    assert facts != Facts([N, name], facts.relations)
+
+
+def test_the_range_of_a_name_holds_for_its_formula():
+    facts = Facts([N]).with_definition(dim("name", min=2, max=10, multiple_of=4), 2 * N)
+    assert facts.prove_le(2 * N, 10) is Proof.PROVED and facts.bounds(N) == (2, 4)
+    assert facts.divides(2, N) is Proof.PROVED
+    with pytest.raises(ConflictError, match="n <= 3 cannot hold"):
+        Facts(relations=where("n >= 5")).with_definition(dim("name", max=3), N)
+
+
+def test_names_that_are_defined_in_a_circle_end():
+    a, b = dim("a"), dim("b")
+    facts = Facts([N]).with_definition(a, b + N).with_definition(b, a + N).with_definition(a, a + b)
+    assert facts.prove_equal(a, b + M) is Proof.UNKNOWN

@@ -115,6 +115,13 @@ GRAPH_CASES = [
         "y",
         "",
     ),
+    (
+        'm = R.fresh_dim("m", where="m > n")\ny = R.match_cast(x, R.Tensor((m, 4), "f32"))\nreturn x',
+        "parse-annotation",
+        "`n < m` never holds",
+        '"m > n"',
+        "",
+    ),
     ('m = R.fresh_dim("m")\nreturn x', "parse-syntax", "no binding follows that defines `m`", None, ""),
     ("y = R.exp(x)", "parse-syntax", "does not end with return", None, ""),
     ("for i in x:\n    pass\nreturn x", "parse-syntax", "For is not a statement of a graph function", None, ""),

@@ -228,6 +228,20 @@ def test_every_graph_form() -> None:
     assert str(module) == GRAPH
 
 
+def test_what_is_stated_of_fresh_symbols_is_checked_behind_their_binding() -> None:
+    stated = GRAPH.replace('R.fresh_dim("q", max=64)', 'R.fresh_dim("q", max=64, where="0 <= q <= m, q <= 64")')
+    module = parse(stated, TABLE)
+    lines = [line.strip() for line in str(module).splitlines()]
+    place = next(i for i, line in enumerate(lines) if line.startswith("g: R.Tensor"))
+    # q <= m is not in the symbol's range, and here follows from q being a name for m
+    assert lines[place + 1].startswith("h: ")
+    other = stated.replace("q <= m, q <= 64", "q <= 7")
+    lines = [line.strip() for line in str(parse(other, TABLE)).splitlines()]
+    place = next(i for i, line in enumerate(lines) if line.startswith("g: R.Tensor"))
+    assert lines[place + 1] == 'R.check(q <= 7, "runtime-shape", "`q <= 7` does not hold; q is {}", q)'
+    assert str(parse(str(module), TABLE)) == str(module)
+
+
 def test_names_of_functions_and_symbols() -> None:
     text = GRAPH.replace("def double", "def double_").replace("@T.prim_func\n", '@T.prim_func(symbol="dou.ble")\n')
     text = text.replace("Module.double", 'Module["dou.ble"]')

@@ -14,12 +14,14 @@ from relaxir.backends.llvm.compile import CompileOptions
 from relaxir.backends.llvm.emit import emit_module
 from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.host_emit import import_symbol
+from relaxir.backends.llvm.host_profile import Stamps
 from relaxir.backends.llvm.host_query import query_program
 from relaxir.backends.llvm.library import Library
 from relaxir.backends.llvm.memory import HugeMemory
 from relaxir.backends.llvm.target import Target
 from relaxir.ir.expr import Constant
 from relaxir.ir.module import IRModule
+from relaxir.runtime.events import SYMBOL
 from relaxir.support.clock import Clock
 from relaxir.tir import CallLibrary, PrimFunc
 from relaxir.tir.visit import walk
@@ -37,6 +39,7 @@ class BuildOptions:
         cache: object cache, or None.
         progress: called with (done, total) as objects are finished.
         group: how many kernels share one LLVM module.
+        stamps: for a profiling build, where the places with time stamps are noted.
         clock: counts the seconds of ``emit``, ``LLVM`` and ``weights``.
     """
 
@@ -45,6 +48,7 @@ class BuildOptions:
     cache: ObjectCache | None = None
     progress: Callable[[int, int], None] | None = None
     group: int = 8
+    stamps: Stamps | None = None
     clock: Clock = field(default_factory=Clock)
 
 
@@ -105,12 +109,17 @@ def build(module: IRModule, options: BuildOptions, metadata: Callable[[SiteTable
     sites = SiteTable()
     with options.clock("emit"):
         texts = [emit_module(g, options.target, sites) for g in groups(kernels, options.group)]
-        texts.append(emit_module(hosts, options.target, sites, constants=offsets, kernels=kernels))
+        texts.append(
+            emit_module(hosts, options.target, sites, constants=offsets, kernels=kernels, stamps=options.stamps)
+        )
     entries = tuple(hosts)
     functions = [
         HostFunction(n, len(hosts[n].inputs), hosts[n].outputs, query=query_program(hosts[n]) is not None)
         for n in entries
     ]
+    extra = tuple(import_symbol(s) for s in library_symbols(module))
+    if options.stamps is not None and options.stamps.places:
+        extra += (SYMBOL,)
     with options.clock("weights"):
         weights = fill_weights(constants, offsets, size)
     with options.clock("LLVM"):
@@ -120,7 +129,7 @@ def build(module: IRModule, options: BuildOptions, metadata: Callable[[SiteTable
             functions=functions,
             sites=sites.sites,
             metadata_json=metadata(sites),
-            extra_exports=tuple(import_symbol(s) for s in library_symbols(module)),
+            extra_exports=extra,
             weights=weights,
             jobs=options.jobs,
             cache=options.cache,

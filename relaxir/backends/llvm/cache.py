@@ -38,6 +38,10 @@ class ObjectCache:
         """Use ``directory`` (default :func:`default_cache_dir`); it is made when first written to."""
         self.directory = (default_cache_dir() if directory is None else directory) / "objects"
         self.max_bytes = max_bytes
+        self.hits = 0
+        """Objects found so far."""
+        self.lookups = 0
+        """Objects asked for so far."""
         self._unscanned: int | None = None
         version = f"{EMITTER_VERSION}\0{llvmlite.__version__}\0{'.'.join(map(str, llvm.llvm_version_info))}\0"
         self._salt = version.encode()
@@ -52,6 +56,7 @@ class ObjectCache:
     def get(self, key: str) -> bytes | None:
         """Return the object, or None if it is absent or damaged (damaged files are removed)."""
         path = self._path(key)
+        self.lookups += 1
         try:
             data = path.read_bytes()
         except OSError:
@@ -60,6 +65,7 @@ class ObjectCache:
         if data[: len(_MAGIC)] != _MAGIC or hashlib.sha256(payload).digest() != data[len(_MAGIC) : _HEAD]:
             self._remove(path)
             return None
+        self.hits += 1
         with suppress(OSError):
             os.utime(path)
         return payload

@@ -13,6 +13,7 @@ from relaxir.backends.llvm.emit_parallel import Kernel, attributes
 from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.emit_writer import ModuleText, Value, kernel_symbol
 from relaxir.backends.llvm.host_emit import write_host
+from relaxir.backends.llvm.host_profile import Stamps
 from relaxir.backends.llvm.host_query import Query, query_program, query_symbol
 from relaxir.backends.llvm.target import Target
 from relaxir.tir.func import PrimFunc
@@ -31,6 +32,7 @@ def emit_module(
     *,
     constants: Sequence[int] = (),
     kernels: Mapping[str, PrimFunc] | None = None,
+    stamps: Stamps | None = None,
 ) -> str:
     """Return an LLVM module with these programs.
 
@@ -41,6 +43,7 @@ def emit_module(
         sites: collects the messages of assertions; share it between all modules of a library.
         constants: for host programs, where each constant lies in the weights' segment (bytes).
         kernels: for host programs, the kernels of the other modules; only checked against the calls.
+        stamps: for host programs of a profiling build, where the places with time stamps are noted.
 
     Raises:
         InternalError: a program breaks a rule of loop form (an unrolled loop without constant extent, say).
@@ -48,7 +51,7 @@ def emit_module(
     module = ModuleText(target)
     for name, func in funcs.items():
         if func.is_host:
-            write_host(module, name, func, sites, constants, kernels)
+            write_host(module, name, func, sites, constants, kernels, stamps)
             query = query_program(func)
             if query is not None:
                 module.define(query_symbol(name), Query(module, sites, name, query, (), None).write())
@@ -72,7 +75,11 @@ def write_kernel(module: ModuleText, name: str, func: PrimFunc, sites: SiteTable
     for i, dim in enumerate(func.dims):
         kernel.dims[dim] = Value(f"%d{i}", "i64", nonneg=dim.min >= 0)
         parameters.append(f"i64 %d{i}")
-    kernel.emit(func.body)
+    large = kernel.large_results(func)
+    if large is None:
+        kernel.emit(func.body)
+    else:
+        kernel.branches(large, lambda: kernel.emit_past(func), lambda: kernel.emit(func.body))
     kernel.w.line("ret i32 0")
     head = f"define i32 {kernel_symbol(name)}({', '.join(parameters)}) {attributes(kernel)}"
     module.define(kernel_symbol(name), f"{head} {{\nentry:\n{kernel.w.body()}\n}}")

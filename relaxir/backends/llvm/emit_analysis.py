@@ -12,11 +12,13 @@ from relaxir.backends.llvm.emit_expr import has_load
 from relaxir.support.dtypes import info
 from relaxir.sym import Dim, DimLike, free_dims
 from relaxir.tir.buffer import Buffer, Scope
+from relaxir.tir.build import identity
 from relaxir.tir.expr import (
     COMPARISONS,
     Bcast,
     Binary,
     BinOp,
+    Bits,
     Call,
     Cast,
     Const,
@@ -27,7 +29,22 @@ from relaxir.tir.expr import (
     Size,
     Var,
 )
-from relaxir.tir.stmt import Alloc, Assert, Block, For, ForKind, If, Let, Prefetch, Seq, Stmt, Store, Switch, While
+from relaxir.tir.stmt import (
+    Alloc,
+    Assert,
+    Block,
+    Combine,
+    For,
+    ForKind,
+    If,
+    Let,
+    Prefetch,
+    Seq,
+    Stmt,
+    Store,
+    Switch,
+    While,
+)
 from relaxir.tir.visit import all_exprs, reads_of, stores_of, walk, walk_expr
 
 
@@ -53,6 +70,19 @@ def _defined(stmt: Stmt) -> Iterator[Var]:
             yield s.var
         elif isinstance(s, Block):
             yield from (a.var for a in s.axes)
+
+
+def number_of(store: Store) -> Expr | None:
+    """Return ``v`` where a store combines an extremum with ``v`` unless that is NaN, else None.
+
+    The form is ``combine("max", select(isnan(v), -inf, v))``: no comparison with the neutral element changes anything,
+    so it is enough that NaN loses.
+    """
+    value = store.value
+    if store.combine not in (Combine.MAX, Combine.MIN) or not isinstance(value, Select):
+        return None
+    skips = isinstance(value.cond, Call) and value.cond.fn is Intrinsic.ISNAN and value.cond.arg == value.other
+    return value.other if skips and value.then == identity(store.combine, store.buffer.dtype) else None
 
 
 @lru_cache(maxsize=4096)
@@ -159,6 +189,8 @@ _HEAVY: Final = MappingProxyType({
     Intrinsic.SQRT: 8, Intrinsic.RSQRT: 14,
 })  # fmt: skip
 _LIBRARY_COST: Final = 300
+MOVING: Final = 5
+"""Most operations for an element of a loop that memory keeps waiting: a sum of two tensors."""
 _CHEAP: Final = frozenset(
     {
         Intrinsic.NEG, Intrinsic.ABS, Intrinsic.NOT, Intrinsic.SIGN, Intrinsic.FLOOR, Intrinsic.CEIL, Intrinsic.ROUND,
@@ -179,7 +211,7 @@ def _value_bytes(expr: Expr) -> int:
         return register_bytes(expr.dtype)
     if isinstance(expr, Const | Var | Size | Bcast):
         return 1
-    if isinstance(expr, Cast):
+    if isinstance(expr, Cast | Bits):
         inner = 1 if isinstance(expr.value, Var | Size | Bcast) else _value_bytes(expr.value)
         return max(register_bytes(expr.dtype), inner)
     if isinstance(expr, Binary):
@@ -208,7 +240,7 @@ def expr_cost(expr: Expr) -> int:
             total += 1 if e.fn in _CHEAP else _HEAVY.get(e.fn, _LIBRARY_COST) if e.dtype != "float64" else _LIBRARY_COST
         elif isinstance(e, Binary):
             total += {BinOp.DIV: 6, BinOp.POW: 80, BinOp.FLOORDIV: 10, BinOp.MOD: 10, BinOp.ATAN2: 300}.get(e.op, 1)
-        elif isinstance(e, Load | Select | Cast):
+        elif isinstance(e, Load | Select | Cast | Bits):
             total += 1
     return total
 
@@ -224,6 +256,12 @@ def body_cost(stmt: Stmt) -> int:
         elif isinstance(s, If | Assert | While):
             total += 1 + expr_cost(s.cond)
     return total
+
+
+def _takes_three(store: Store) -> bool:
+    """Whether a store combines an extremum in which NaN wins: three instructions for a vector."""
+    extremum = store.combine in (Combine.MAX, Combine.MIN) and info(store.buffer.dtype).is_float
+    return extremum and number_of(store) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +280,8 @@ class LoopFacts:
     """Data types in memory."""
     copies: int
     """How many vectors to write for one iteration of the machine loop."""
+    light: bool
+    """Whether the loop does little but read and write memory."""
 
 
 @lru_cache(maxsize=4096)
@@ -264,4 +304,5 @@ def loop_facts(loop: For) -> LoopFacts:
         any(b.scope is Scope.REGISTER for b in buffers),
         frozenset(b.dtype for b in buffers),
         copies,
+        cost <= MOVING and not any(_takes_three(s) for s in stores_of(body)),
     )

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from relaxir.backends.llvm.emit_ops import REGISTER, choose, compare, convert, is_float, is_signed, like, like_float, op
+from relaxir.backends.llvm.emit_ops import (
+    MEMORY,
+    REGISTER,
+    choose,
+    compare,
+    convert,
+    is_float,
+    is_signed,
+    like,
+    like_float,
+    op,
+)
 from relaxir.backends.llvm.emit_writer import Value, Writer, float_value, int_value
 from relaxir.backends.llvm.target import Target
 from relaxir.support.dtypes import info
@@ -24,6 +35,8 @@ def cast(w: Writer, a: Value, source: str, target: str) -> Value:
             a = convert(w, "fpext" if new == "double" else "fptrunc", a, new)
         return from_memory(w, to_memory(w, a, target), target) if target in ("float16", "bfloat16") else a
     if is_float(source):
+        if a.width > 1 and w.module.target.arch == "x86_64" and (info(target).bits < 32 or target == "int32"):
+            return narrowed(w, to_int32(w, a), target)
         name = "fptosi" if is_signed(target) else "fptoui"
         float_kind = {"float": "f32", "double": "f64"}[kind]
         lanes = "" if a.width == 1 else f"v{a.width}"
@@ -38,6 +51,35 @@ def cast(w: Writer, a: Value, source: str, target: str) -> Value:
     if info(source).bits > info(target).bits:
         return convert(w, "trunc", a, new)
     return convert(w, "sext" if is_signed(source) else "zext", a, new)
+
+
+def to_int32(w: Writer, a: Value) -> Value:
+    """Convert a vector of floats to 32 bits, saturating, NaN to 0: x86 has no such instruction, LLVM goes by lanes."""
+    low, high = like_float(w, a, -(2.0**31)), like_float(w, a, 2.0**31)
+    large = compare(w, "fcmp oge", a, high)
+    inside = choose(w, compare(w, "fcmp ogt", a, low), a, low)
+    inside = convert(w, "fptosi", choose(w, large, like_float(w, a, 0.0), inside), "i32")
+    result = choose(w, large, like(w, inside, 2**31 - 1), inside)
+    return choose(w, compare(w, "fcmp ord", a, a), result, like(w, inside, 0))
+
+
+def narrowed(w: Writer, a: Value, target: str) -> Value:
+    """Saturate a vector of 32-bit integers to a narrower type."""
+    bits = info(target).bits
+    if bits == 32:
+        return a
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed(target) else (0, (1 << bits) - 1)
+    a = choose(w, compare(w, "icmp sgt", a, like(w, a, low)), a, like(w, a, low))
+    a = choose(w, compare(w, "icmp slt", a, like(w, a, high)), a, like(w, a, high))
+    return convert(w, "trunc", a, REGISTER[target])
+
+
+def reinterpret(w: Writer, a: Value, source: str, target: str) -> Value:
+    """Read the stored form of a value as that of another data type (register forms)."""
+    stored = to_memory(w, a, source)
+    if MEMORY[source] != MEMORY[target]:
+        stored = convert(w, "bitcast", stored, MEMORY[target])
+    return from_memory(w, stored, target)
 
 
 def to_memory(w: Writer, a: Value, dtype: str) -> Value:

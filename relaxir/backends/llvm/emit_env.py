@@ -66,6 +66,10 @@ class Env:
         self.cells: dict[int, Cell] = {}
         self.captured: dict[str, tuple[int, Value, Value]] = {}
         self.capture_base = Value("%arg", "ptr")
+        self.streamed: frozenset[Buffer] = frozenset() if parent is None else parent.streamed
+        """Results whose stores go past the caches in the code being written."""
+        self.multiples: dict[str, int] = {}
+        """Numbers of which loop indices are multiples, by their SSA names."""
         self.epoch = 0
         """Rises with every change of what names mean."""
         self.opaque: dict[int, tuple[int, Expr]] = {}

@@ -8,14 +8,30 @@ from typing import Final
 
 from relaxir.backends.llvm import emit_linear as lin
 from relaxir.backends.llvm import emit_ops as ops
-from relaxir.backends.llvm.emit_cast import cast, from_memory, to_memory
+from relaxir.backends.llvm.emit_cast import cast, from_memory, reinterpret, to_memory
 from relaxir.backends.llvm.emit_env import Env, Lane
 from relaxir.backends.llvm.emit_linear import LANE, Atom, Linear
+from relaxir.backends.llvm.emit_stream import alignment, store_past
 from relaxir.backends.llvm.emit_writer import Value, bool_value, int_value, mangled, vector_type
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
 from relaxir.tir.buffer import Buffer
-from relaxir.tir.expr import Bcast, Binary, BinOp, Call, Cast, Const, Expr, Intrinsic, Load, Select, Size, Var, Word
+from relaxir.tir.expr import (
+    Bcast,
+    Binary,
+    BinOp,
+    Bits,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Intrinsic,
+    Load,
+    Select,
+    Size,
+    Var,
+    Word,
+)
 from relaxir.tir.visit import walk_expr
 
 _TRAPPING: Final = frozenset({BinOp.POW, BinOp.ATAN2})
@@ -47,6 +63,8 @@ class Place:
     buffer: Buffer
     pointer: Value
     stride: int | None
+    aligned: int = 0
+    """Bytes of which the address is a multiple, where the store may go past the caches."""
 
 
 class Expressions(Env):
@@ -99,6 +117,8 @@ class Expressions(Env):
             return ops.unary(self.w, expr.fn, expr.arg.dtype, self.eval(expr.arg))
         if isinstance(expr, Cast):
             return cast(self.w, self.eval(expr.value), expr.value.dtype, expr.dtype)
+        if isinstance(expr, Bits):
+            return reinterpret(self.w, self.eval(expr.value), expr.value.dtype, expr.dtype)
         if isinstance(expr, Select):
             return self._select(expr)
         if isinstance(expr, Word):
@@ -263,7 +283,9 @@ class Expressions(Env):
             kind = vector_type(kind, self._width())
         pointer = self._address(buffer, offset, kind)
         if private or varying == {(LANE,): 1}:
-            return Place(buffer, pointer, 1)
+            streams = buffer in self.streamed
+            aligned = alignment(offset, self.multiples, info(buffer.dtype).bytes) if streams else 0
+            return Place(buffer, pointer, 1, aligned)
         if not varying:
             return Place(buffer, pointer, 0)
         index = lin.vector(self.w, offset, self._width())
@@ -375,6 +397,8 @@ class Expressions(Env):
         elif lane is None:
             raise InternalError("a vector access outside a vector loop")
         elif place.stride == 1 and lane.mask is None:
+            if place.aligned and store_past(self.w, raw, place.pointer, info(buffer.dtype).bytes, place.aligned):
+                return
             self.w.line(f"store {raw.typed}, {place.pointer.typed}, align {align}")
         elif place.stride == 1 and lane.mask is not None:
             if self.is_private(buffer):

@@ -200,6 +200,11 @@ def float_extremum(w: Writer, a: Value, b: Value, *, maximum: bool) -> Value:
     return choose(w, compare(w, "fcmp uno", a, a), a, one)
 
 
+def number_extremum(w: Writer, a: Value, b: Value, *, maximum: bool) -> Value:
+    """Minimum or maximum of ``a`` and ``b``, in one instruction; NaN of ``b`` loses, NaN of ``a`` stays."""
+    return choose(w, compare(w, f"fcmp {'ogt' if maximum else 'olt'}", b, a), b, a)
+
+
 def _float_floor(w: Writer, what: BinOp, a: Value, b: Value) -> Value:
     """Floor division and modulus as NumPy does them: from the exact remainder, adjusted to the divisor's sign."""
     zero = like_float(w, a, 0.0)
@@ -343,12 +348,12 @@ def combine(w: Writer, how: Combine, dtype: str, a: Value, b: Value) -> Value:
     return binary(w, COMBINE_OPS[how], dtype, a, b)
 
 
-def horizontal(w: Writer, how: Combine, dtype: str, a: Value) -> Value:
-    """Reduce the lanes of a vector to a scalar."""
+def horizontal(w: Writer, how: Combine, dtype: str, a: Value, *, numbers: bool = False) -> Value:
+    """Reduce the lanes of a vector to a scalar; ``numbers``: none of them is NaN."""
     if a.width == 1:
         return a
     if is_float(dtype) and how in (Combine.MAX, Combine.MIN) and a.width & (a.width - 1) == 0:
-        return _halved(w, a, maximum=how is Combine.MAX)
+        return _halved(w, a, number_extremum if numbers else float_extremum, maximum=how is Combine.MAX)
     if is_float(dtype):
         stem = {Combine.SUM: "fadd", Combine.PROD: "fmul", Combine.MAX: "fmaximum", Combine.MIN: "fminimum"}[how]
         start = {Combine.SUM: (float_value(-0.0, a.type),), Combine.PROD: (float_value(1.0, a.type),)}.get(how, ())
@@ -388,7 +393,7 @@ def four_sums(w: Writer, values: Sequence[Value]) -> list[Value]:
     return [w.lane(total, n) for n in range(4)]
 
 
-def _halved(w: Writer, a: Value, *, maximum: bool) -> Value:
+def _halved(w: Writer, a: Value, extremum: Callable[..., Value], *, maximum: bool) -> Value:
     """Extremum of a vector by halves: LLVM's own reduction orders signed zeros, which costs three times as much."""
     while a.width > 1:
         half = a.width // 2
@@ -397,7 +402,7 @@ def _halved(w: Writer, a: Value, *, maximum: bool) -> Value:
             picks = ", ".join(f"i32 {start + i}" for i in range(half))
             text = f"shufflevector {a.typed}, {a.full_type} poison, <{half} x i32> <{picks}>"
             sides.append(w.lane(a, start) if half == 1 else w.pure(text, a.type, half, (a,)))
-        a = float_extremum(w, *sides, maximum=maximum)
+        a = extremum(w, *sides, maximum=maximum)
     return a
 
 

@@ -9,8 +9,12 @@ from relaxir.backends.llvm.emit_analysis import body_cost, contains, expr_cost, 
 from relaxir.backends.llvm.emit_env import Bound
 from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.emit_stmt import Statements, as_loops
+from relaxir.backends.llvm.emit_stream import LARGE, LINE, fence, streamed_results
 from relaxir.backends.llvm.emit_writer import ModuleText, Value, int_value, symbol
+from relaxir.support.dtypes import info
+from relaxir.sym import mul, product
 from relaxir.tir.expr import Binary, BinOp, Const, Expr, Load, Var
+from relaxir.tir.func import PrimFunc
 from relaxir.tir.stmt import Assert, Block, For, ForKind, Stmt, Store, Switch
 from relaxir.tir.visit import child_exprs, child_stmts, walk_expr
 
@@ -29,6 +33,26 @@ class Kernel(Statements):
         self.name = name
         self.bodies = 0
         self.may_fail_in_parallel = False
+
+    def large_results(self, func: PrimFunc) -> Value | None:
+        """Write whether all results that may be are worth storing past the caches; None if there are none."""
+        results = streamed_results(func, self.target)
+        large: Value | None = None
+        for buffer in results:
+            size = self.dim(mul(product(buffer.shape), info(buffer.dtype).bytes))
+            address = self.w.pure(f"ptrtoint {self.base(buffer).typed} to i64", "i64", 1, (self.base(buffer),))
+            odd = ops.op(self.w, "and", address, int_value(LINE - 1))
+            enough = ops.binary(self.w, BinOp.GE, "int64", size, int_value(LARGE))
+            fits = ops.both(self.w, ops.compare(self.w, "icmp eq", odd, int_value(0)), enough)
+            large = fits if large is None else ops.both(self.w, large, fits)
+        return large
+
+    def emit_past(self, func: PrimFunc) -> None:
+        """Write the program with its results' stores past the caches."""
+        self.streamed = frozenset(streamed_results(func, self.target))
+        self.emit(func.body)
+        fence(self.w)
+        self.streamed = frozenset()
 
     def parallel_loop(self, stmt: For) -> bool:
         """Outline a parallel loop (with those directly inside it) and write its call; False inside another one."""
@@ -100,6 +124,8 @@ class Kernel(Statements):
         high = self._share(after, chunks, count)
         with w.loop(low, high, 1, frozenset().union(*(_stores(loop) for loop in loops))) as i:
             self._bind_nest(loops, inner, i)
+        if self.streamed:
+            fence(w)
         lines = w.body()
         parameters = "ptr noalias nocapture readonly %arg, i64 %chunk, i64 %chunks, i64 %worker"
         self.module.functions.append(

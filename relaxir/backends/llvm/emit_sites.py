@@ -40,12 +40,10 @@ class SiteTable:
     @property
     def sites(self) -> tuple[Site, ...]:
         """What the runtime needs to put an error into words."""
-        return tuple(
-            Site(code_number(code), message.replace("%", "%%").replace("{}", "%lld"))
-            for code, message, _ in self._numbers
-        )
+        return tuple(Site(code_number(code), format_of(message, span)) for code, message, span in self._numbers)
 
-    @property
-    def spans(self) -> tuple[Span | None, ...]:
-        """Where in the user's program each site comes from."""
-        return tuple(span for _, _, span in self._numbers)
+
+def format_of(message: str, span: Span | None) -> str:
+    """What ``snprintf`` is given: a node of a model file is named, lines of a program stay out of the library."""
+    place = f"; in {span}" if span is not None and span.note else ""
+    return message.replace("%", "%%").replace("{}", "%lld") + place.replace("%", "%%")

@@ -9,18 +9,18 @@ from math import prod
 from typing import Final
 
 from relaxir.backends.llvm import emit_ops as ops
-from relaxir.backends.llvm.emit_analysis import invariant_stores
+from relaxir.backends.llvm.emit_analysis import invariant_stores, number_of
 from relaxir.backends.llvm.emit_cast import from_memory, to_memory
 from relaxir.backends.llvm.emit_dot import dot4
 from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
 from relaxir.backends.llvm.emit_expr import Place
-from relaxir.backends.llvm.emit_transpose import transposed, transposing_store
+from relaxir.backends.llvm.emit_transpose import transposed, transposing_square
 from relaxir.backends.llvm.emit_vector import Vectors
 from relaxir.backends.llvm.emit_writer import Value, int_value
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
 from relaxir.tir.buffer import Scope
-from relaxir.tir.expr import Binary, BinOp, as_expr
+from relaxir.tir.expr import Binary, BinOp, Expr, as_expr
 from relaxir.tir.stmt import (
     Alloc,
     Assert,
@@ -97,7 +97,7 @@ class Statements(Vectors):
             value = self.eval(stmt.value)
             self.store(place, value if place.stride == 0 else self.widen(value))
         elif place.stride == 0 and self.lane is not None:
-            self.store_lanes(place, stmt.combine, self.widened(stmt.value))
+            self.store_lanes(place, stmt)
         else:
             self.store(place, self.combined(stmt.combine, stmt, self.load(place)))
 
@@ -110,11 +110,15 @@ class Statements(Vectors):
         if how is Combine.SUM and isinstance(value, Binary) and value.op is BinOp.DOT4:
             a, b = self.eval(value.a), self.eval(value.b)
             return dot4(self.w, present, self.w.splat(a, present.width), self.w.splat(b, present.width))
+        number = number_of(stmt)
+        if number is not None:
+            found = self.w.splat(self.eval(number), present.width)
+            return ops.number_extremum(self.w, present, found, maximum=how is Combine.MAX)
         return ops.combine(self.w, how, dtype, present, self.w.splat(self.eval(value), present.width))
 
     def _update_cell(self, stmt: Store, how: Combine, cell: Cell) -> None:
         if self.lane is not None and cell.width == 1:
-            self.add_to_cell(stmt, cell, self.across(how, stmt.buffer.dtype, self.widened(stmt.value)))
+            self.add_to_cell(stmt, cell, self.across(stmt))
             return
         kind = ops.REGISTER[stmt.buffer.dtype] if stmt.buffer.dtype != "bool" else "i8"
         full = kind if cell.width == 1 else f"<{cell.width} x {kind}>"
@@ -150,22 +154,40 @@ class Statements(Vectors):
     def _transposes(self, stmt: For) -> bool:
         """Write a tile of a transposition through registers; False if ``stmt`` is none."""
         width = self.target.vector_bytes // 4
-        found = transposing_store(stmt, width)
-        if found is None:
+        square = transposing_square(stmt, width)
+        if square is None:
             return False
-        inner, store, load = found
-        lane = Lane(width)
+        inner, store, load = square.inner, square.store, square.load
         rows: list[Value] = []
-        with self.bind(stmt.var, Bound(int_value(0), lane=True)), self.in_lane(lane):
+        with self.bind(stmt.var, Bound(int_value(0), lane=True)), self._limited(width, square.rows):
             for j in range(width):
                 with self.bind(inner.var, Bound(int_value(j))):
                     rows.append(self.widen(self.load(self.place(load.buffer, load.indices))))
         columns = transposed(self.w, rows)
-        with self.bind(inner.var, Bound(int_value(0), lane=True)), self.in_lane(lane):
+        with self.bind(inner.var, Bound(int_value(0), lane=True)), self._limited(width, square.columns):
             for i, column in enumerate(columns):
-                with self.bind(stmt.var, Bound(int_value(i))):
+                with self.bind(stmt.var, Bound(int_value(i))), self._only_if(square.rows):
                     self.store(self.place(store.buffer, store.indices), column)
         return True
+
+    @contextmanager
+    def _limited(self, width: int, limit: Expr | None) -> Iterator[None]:
+        """Write for the lanes of a vector that keep a condition."""
+        with self.in_lane(Lane(width)):
+            if limit is None:
+                yield
+            else:
+                with self._only_if(limit):
+                    yield
+
+    @contextmanager
+    def _only_if(self, limit: Expr | None) -> Iterator[None]:
+        """Write for the present lanes that keep a condition."""
+        if limit is None:
+            yield
+        else:
+            with self.in_lane(self.narrowed(self.widened(limit))):
+                yield
 
     def parallel_loop(self, stmt: For) -> bool:
         """Write a loop for several threads; False if it must be serial here."""

@@ -1,28 +1,53 @@
 """Square tiles of a transposition, in registers: vectors in, shuffles, vectors out; no element is moved on its own.
 
-The form is ``unroll i < n: vector j < n: y[..., j] = x[..., i]`` with ``x`` contiguous along ``i``, ``y`` along ``j``.
+The form is ``unroll i < n: vector j < n: y[..., j] = x[..., i]`` with ``x`` contiguous along ``i``, ``y`` along ``j``;
+at the edges of a tensor with ``if i < rows: if j < columns`` in front of the store, where any ``j`` can be read.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from relaxir.backends.llvm.emit_writer import Value, Writer
 from relaxir.support.dtypes import info
-from relaxir.tir.access import stride
-from relaxir.tir.expr import Const, Load
-from relaxir.tir.stmt import For, ForKind, Store
+from relaxir.tir.access import stride, variables_of
+from relaxir.tir.expr import Const, Expr, Load, Var
+from relaxir.tir.stmt import For, ForKind, If, Store
 
 QUAD: Final = 4
 """Elements of 4 bytes in the 16 bytes within which cheap shuffles stay."""
 
 
-def transposing_store(stmt: For, lanes: int) -> tuple[For, Store, Load] | None:
-    """Inner loop, store and load of a loop that transposes a tile of ``lanes`` times ``lanes``, or None."""
+@dataclass(frozen=True, slots=True)
+class Square:
+    """A tile that a loop transposes: ``inner`` runs over lanes of ``store``, the loop itself over those of ``load``.
+
+    ``rows`` and ``columns`` are conditions on the loop's and on the inner loop's variable, at the edges.
+    """
+
+    inner: For
+    store: Store
+    load: Load
+    rows: Expr | None
+    columns: Expr | None
+
+
+def transposing_square(stmt: For, lanes: int) -> Square | None:
+    """What a loop transposes if it is a tile of ``lanes`` times ``lanes``, else None."""
     inner = stmt.body
-    if not isinstance(inner, For) or inner.kind is not ForKind.VECTOR or not isinstance(inner.body, Store):
+    if not isinstance(inner, For) or inner.kind is not ForKind.VECTOR:
         return None
+    limits: dict[Var, Expr] = {}
     store = inner.body
+    while isinstance(store, If) and store.other is None:
+        on = [v for v in (stmt.var, inner.var) if v in variables_of(store.cond)]
+        if len(on) != 1 or on[0] in limits:
+            return None
+        limits[on[0]] = store.cond
+        store = store.then
+    if not isinstance(store, Store):
+        return None
     load = store.value
     square = all(isinstance(f.extent, Const) and f.extent.value == lanes for f in (stmt, inner))
     if not square or lanes not in (4, 8, 16) or store.combine is not None or not isinstance(load, Load):
@@ -31,7 +56,9 @@ def transposing_store(stmt: For, lanes: int) -> tuple[For, Store, Load] | None:
         return None
     contiguous = stride(load, stmt.var) == 1 and stride(store, inner.var) == 1
     apart = stride(load, inner.var) != 0 and stride(store, stmt.var) != 0
-    return (inner, store, load) if contiguous and apart else None
+    if not (contiguous and apart):
+        return None
+    return Square(inner, store, load, limits.get(stmt.var), limits.get(inner.var))
 
 
 def transposed(w: Writer, rows: list[Value]) -> list[Value]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from relaxir.backends.llvm import emit_linear as lin
 from relaxir.backends.llvm import emit_ops as ops
-from relaxir.backends.llvm.emit_analysis import LoopFacts, invariant_stores, loop_facts, stored_in
+from relaxir.backends.llvm.emit_analysis import LoopFacts, invariant_stores, loop_facts, number_of, stored_in
 from relaxir.backends.llvm.emit_cast import from_memory, to_memory
 from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
 from relaxir.backends.llvm.emit_expr import Expressions, Place
@@ -24,6 +24,8 @@ WIDE: Final = 4
 """A constant extent of up to this many native vectors is one wide vector, which LLVM splits."""
 SIDE: Final = 4
 """Sums over lanes that are reduced together."""
+HALF_LINE: Final = 32
+"""Bytes of a vector in loops that only move memory: arrays that begin anywhere make every longer one cross a line."""
 UNROLL_LIMIT: Final = 8
 """Vectors of a constant extent that are written one after the other instead of in a loop."""
 
@@ -74,15 +76,20 @@ class Vectors(Expressions):
                 store, cell, ops.combine(self.w, store.combine, store.buffer.dtype, self.read_cell(store, cell), value)
             )
 
-    def across(self, how: Combine, dtype: str, value: Value) -> Value:
-        """Reduce the active lanes of ``value``."""
+    def across(self, store: Store) -> Value:
+        """Reduce the active lanes of what ``store`` combines."""
+        how, dtype, number = store.combine or Combine.SUM, store.buffer.dtype, number_of(store)
+        value = self.widened(store.value if number is None else number)
+        neutral = self.w.splat(_neutral(how, dtype), value.width)
         if self.lane is not None and self.lane.mask is not None:
-            value = ops.choose(self.w, self.lane.mask, value, self.w.splat(_neutral(how, dtype), value.width))
-        return ops.horizontal(self.w, how, dtype, value)
+            value = ops.choose(self.w, self.lane.mask, value, neutral)
+        if number is not None:
+            value = ops.number_extremum(self.w, neutral, value, maximum=how is Combine.MAX)
+        return ops.horizontal(self.w, how, dtype, value, numbers=number is not None)
 
-    def store_lanes(self, place: Place, how: Combine, value: Value) -> None:
-        """Reduce the active lanes of ``value`` into one element."""
-        single = self.across(how, place.buffer.dtype, value)
+    def store_lanes(self, place: Place, store: Store) -> None:
+        """Reduce the active lanes of what ``store`` combines into its one element."""
+        single, how = self.across(store), store.combine or Combine.SUM
         lane = self.lane
         guarded = lane is not None and lane.guarded
         with self.in_lane(None):
@@ -123,7 +130,9 @@ class Vectors(Expressions):
         if unknown:
             self._versions(stmt, unknown[0])
             return
-        width = max(self.target.vector_bytes // facts.element_bytes, 2)
+        moving = facts.light and not self.streamed  # whole lines are best where a store goes past the caches
+        size = min(self.target.vector_bytes, HALF_LINE) if moving else self.target.vector_bytes
+        width = max(size // facts.element_bytes, 2)
         if extent.number is not None and (facts.registers or extent.number <= UNROLL_LIMIT * width):
             self._pieces(stmt, extent.number, width)
         else:
@@ -180,6 +189,7 @@ class Vectors(Expressions):
         with self._lane_cells(stmt, width, copies) as use:
             middle = self.rounded_down(extent, width * copies)
             with self.w.loop(int_value(0), middle, width * copies, stored) as i:
+                self.multiples[i.text] = width * copies
                 for u in range(copies):
                     use(u)
                     self._piece(stmt, i, width, u * width)
@@ -198,6 +208,7 @@ class Vectors(Expressions):
         if low.text == high.text:
             return
         with self.w.loop(low, high, width, self.stored(stmt.body)) as i:
+            self.multiples[i.text] = width
             self._piece(stmt, i, width, 0)
 
     def _masked_tail(self, stmt: For, low: Value, high: Value, width: int) -> None:
@@ -264,12 +275,18 @@ class Vectors(Expressions):
     def _added(self, parts: list[Value], store: Store) -> Value:
         """Combine running values pairwise."""
         how, dtype = store.combine or Combine.SUM, store.buffer.dtype
+        if number_of(store) is not None:
+
+            def both(a: Value, b: Value) -> Value:
+                return ops.number_extremum(self.w, a, b, maximum=how is Combine.MAX)
+        else:
+
+            def both(a: Value, b: Value) -> Value:
+                return ops.combine(self.w, how, dtype, a, b)
+
         while len(parts) > 1:
             half = (len(parts) + 1) // 2
-            parts = [
-                ops.combine(self.w, how, dtype, parts[i], parts[i + half]) if i + half < len(parts) else parts[i]
-                for i in range(half)
-            ]
+            parts = [both(parts[i], parts[i + half]) if i + half < len(parts) else parts[i] for i in range(half)]
         return parts[0]
 
     def _singles(self, stores: list[Store], totals: list[Value]) -> list[Value]:
@@ -283,7 +300,8 @@ class Vectors(Expressions):
                 done.extend(ops.four_sums(self.w, four))
             else:
                 how = stores[at].combine or Combine.SUM
-                done.append(ops.horizontal(self.w, how, stores[at].buffer.dtype, totals[at]))
+                numbers = number_of(stores[at]) is not None
+                done.append(ops.horizontal(self.w, how, stores[at].buffer.dtype, totals[at], numbers=numbers))
         return done
 
 

@@ -143,7 +143,8 @@ LOOP_METADATA: Final = """\
 !1 = !{!"llvm.loop.unroll.disable"}
 !2 = !{!"llvm.loop.vectorize.enable", i1 false}
 !3 = !{!"branch_weights", i32 1, i32 10000}
-!4 = !{!"branch_weights", i32 10000, i32 1}"""
+!4 = !{!"branch_weights", i32 10000, i32 1}
+!5 = !{i32 1}"""
 """Attached to every loop: unrolling and vector code are this emitter's decision."""
 
 

@@ -31,6 +31,8 @@ class FunctionInfo:
     outputs: tuple[TensorInfo, ...]
     where: tuple[str, ...] = ()
     """Constraints on the symbols, e.g. ``1 <= n <= 4096``."""
+    reuse: tuple[tuple[int, int], ...] = ()
+    """Places of the inputs whose memory the caller may give for an output as well."""
 
 
 def header_text(name: str, functions: Sequence[FunctionInfo]) -> str:
@@ -46,6 +48,7 @@ def header_text(name: str, functions: Sequence[FunctionInfo]) -> str:
         for kind, tensors in (("in ", function.inputs), ("out", function.outputs)):
             lines += [f"   *   {kind} {position}  {_comment(str(tensor))}" for position, tensor in enumerate(tensors)]
         lines += [f"   *   where  {_comment(condition)}" for condition in function.where]
+        lines += [f"   *   out {j} may be given the memory of in {i}, which it overwrites" for i, j in function.reuse]
         lines.append("   */")
         lines.append(f"  {prefix}_{_identifier(function.name).upper()} = {index},")
     lines.append(f"  {prefix}_FUNCTIONS = {len(functions)}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from relaxir.backends.llvm import emit_linear as lin
@@ -20,6 +21,7 @@ from relaxir.backends.llvm.emit_linear import Linear
 from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.emit_writer import ModuleText, Value, int_value, kernel_symbol, symbol
 from relaxir.backends.llvm.host_memory import HostMemory, byte_size
+from relaxir.backends.llvm.host_profile import Stamps, kernel_place
 from relaxir.backends.llvm.layout import DLTENSOR, DLTENSOR_BYTES
 from relaxir.support.errors import InternalError
 from relaxir.sym import Dim
@@ -65,10 +67,12 @@ class Host(HostMemory):
         func: PrimFunc,
         constants: Sequence[int],
         kernels: Mapping[str, PrimFunc] | None,
+        stamps: Stamps | None = None,
     ) -> None:
         super().__init__(module, sites, name, func)
         self.constants = constants
         self.kernels = kernels
+        self.stamps = stamps
         self.workspace = Value("%ws", "ptr")
         self.frames: dict[int, Value] = {}
         self.slots: dict[object, Value] = {}
@@ -225,7 +229,7 @@ class Host(HostMemory):
         if not value.nonneg and least >= 0:
             fits = ops.compare(self.w, "icmp sge", value, int_value(least))
             message = f"{self.name}: {stmt.dim.name} is {{}}, but must be at least {least}"
-            code, site = self.sites.add("runtime-shape", message, self.func.span)
+            code, site = self.sites.add("runtime-shape", message, stmt.span or self.func.span)
             self.fail_unless(fits, code, site, [value])
         self.set_name(stmt.dim, Value(value.text, "i64", 1, value.level, value.number, value.nonneg or least >= 0))
 
@@ -246,8 +250,14 @@ class Host(HostMemory):
         if isinstance(stmt, CallKernel):
             if self.kernels is not None and stmt.callee in self.kernels:
                 self._check_call(stmt, self.kernels[stmt.callee])
-            operands = ["ptr %ws", *(self.base(b).typed for b in stmt.args), *(self.dim(d).typed for d in stmt.dims)]
-            self._call_status(kernel_symbol(stmt.callee), operands)
+            sizes = [self.dim(d) for d in stmt.dims]
+            operands = ["ptr %ws", *(self.base(b).typed for b in stmt.args), *(d.typed for d in sizes)]
+            if self.stamps is None or self.kernels is None:
+                self._call_status(kernel_symbol(stmt.callee), operands)
+            else:
+                place = kernel_place(stmt.callee, self.kernels[stmt.callee])
+                run = partial(self._call_status, kernel_symbol(stmt.callee), operands)
+                self.stamps.around(self, place, sizes, run)
         elif isinstance(stmt, CallHost):
             inputs, outputs = self.tensors(stmt.args), self.tensors(stmt.outputs)
             self.module.declare("rx_enter", "i1", ["ptr", "ptr"])
@@ -370,6 +380,7 @@ def write_host(
     sites: SiteTable,
     constants: Sequence[int],
     kernels: Mapping[str, PrimFunc] | None,
+    stamps: Stamps | None = None,
 ) -> None:
     """Write one host program into a module."""
-    module.define(symbol(f"host_{name}"), Host(module, sites, name, func, constants, kernels).write())
+    module.define(symbol(f"host_{name}"), Host(module, sites, name, func, constants, kernels, stamps).write())

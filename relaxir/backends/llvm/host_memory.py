@@ -13,7 +13,7 @@ from relaxir.backends.llvm.emit_stmt import Statements
 from relaxir.backends.llvm.emit_writer import ModuleText, Value, float_value, int_value
 from relaxir.backends.llvm.layout import DLTENSOR, DLTENSOR_BYTES
 from relaxir.support.dtypes import info
-from relaxir.sym import Dim, DimLike, fold, mul, product
+from relaxir.sym import SHOWN, Dim, DimLike, fold, free_dims, mul, product
 from relaxir.tir.buffer import Buffer
 from relaxir.tir.func import PrimFunc
 
@@ -106,9 +106,11 @@ class HostMemory(Statements):
         if value.number is None:
             estimate = fold(size, lambda n: float_value(float(n), "double"), self._dim_double, self._double_node)
             fits = ops.compare(self.w, "fcmp ole", estimate, float_value(_LARGEST, "double"))
-            message = f"{self.name}: a size does not fit 64 bits"
+            shown = free_dims(size)[:SHOWN]
+            got = ", ".join(f"{d.name} is {{}}" for d in shown)
+            message = f"{self.name}: a size in bytes does not fit 64 bits; {got}"
             code, site = self.sites.add("runtime-overflow", message, self.func.span)
-            self.fail_unless(fits, code, site, [])
+            self.fail_unless(fits, code, site, [self.dim_symbol(d) for d in shown])
         return value
 
     def _dim_double(self, symbol_: Dim) -> Value:

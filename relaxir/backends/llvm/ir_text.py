@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from string import Template
 from typing import Final
 
-_AT: Final = re.compile(r"^  (%[\w.]+) = at (%[\w.]+) (\w+)$", re.MULTILINE)
-_GET: Final = re.compile(r"^  (%[\w.]+) = get (\w+) (%[\w.]+) (\w+)$", re.MULTILINE)
-_PUT: Final = re.compile(r"^  put (\w+) (\S+) (%[\w.]+) (\w+)$", re.MULTILINE)
+_AT: Final = re.compile(r"^  (%[\w.]+) = at ([%@][\w.]+) (\w+)$", re.MULTILINE)
+_GET: Final = re.compile(r"^  (%[\w.]+) = get (\w+) ([%@][\w.]+) (\w+)$", re.MULTILINE)
+_PUT: Final = re.compile(r"^  put (\w+) (\S+) ([%@][\w.]+) (\w+)$", re.MULTILINE)
 
 
 def expand(text: str, names: Mapping[str, int | str]) -> str:

@@ -30,6 +30,7 @@ BLOCK: Final = MappingProxyType(
         "B_MAPPED": -40,  # i64: length of the mapping, 0 for aligned_alloc, -1 for a part of a slab
         "B_NEXT": -32,  # ptr
         "B_STAMP": -24,  # i64: the context's clock at its return
+        "B_OWNER": -16,  # ptr: the context, of a block that a Python array has
     }
 )
 """The header in front of a block, relative to the block."""
@@ -60,7 +61,7 @@ WORKSPACE: Final = MappingProxyType(
 WORKSPACE_BYTES: Final = 128
 
 CHUNK: Final = MappingProxyType({"C_PREV": 0, "C_NEXT": 8, "C_SIZE": 16, "C_USED": 24})
-CHUNK_HEAD: Final = 64
+CHUNK_HEAD: Final = 4096
 
 FUNCTION: Final = MappingProxyType({"F_INPUTS": 0, "F_OUTPUTS": 8, "F_TEXT": 16, "F_HOST": 24, "F_QUERY": 32})
 """A row of the table of functions."""
@@ -96,10 +97,11 @@ NUMBERS: Final = MappingProxyType(
         "WIDE": 512 << 10,  # blocks from here on are cut from wide slabs
         "SLAB": 2 << 20,
         "WIDE_SLAB": 8 << 20,
+        "PAGED": 4 << 10,  # blocks from here on begin with a page
         "HUGE": 4 << 20,  # blocks from here on are mapped, with huge pages advised
         "HUGE_PAGE": 2 << 20,
         "LIMIT": 1 << 46,
-        "CHUNK_MIN": 65472,  # 64 KiB with its header
+        "CHUNK_MIN": 61440,  # 64 KiB with its header
         "CHUNK_MAX": 16 << 20,  # a new chunk is at most this much larger than asked for
         "DEPTH": 1000,  # most nested calls of host programs
         "STACK": 4 << 20,  # most native stack that they may use: half of what a thread has by default

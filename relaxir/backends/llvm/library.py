@@ -78,6 +78,7 @@ def set_prototypes(cdll: ctypes.CDLL) -> None:
         "rx_create_error": (text, ()),
         "rx_destroy": (None, (pointer,)),
         "rx_invoke": (status, (pointer,)),
+        "rx_python_init": (None, (text,)),
         "rx_call": (status, (pointer, integer, pointer, integer, pointer, integer)),
         "rx_query": (status, (pointer, integer, pointer, integer, pointer, integer, pointer)),
         "rx_last_error": (text, (pointer,)),

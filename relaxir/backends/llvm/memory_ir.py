@@ -2,10 +2,12 @@
 
 Invariants:
 
-1. Every block is 64-byte aligned. Sizes are checked: a negative or absurd one (2^46 bytes or more) gives null, as
+1. Every block is 64-byte aligned, one of ``PAGED`` bytes or more to a page: a store and a later load whose addresses
+   agree in their last twelve bits wait for each other, and arrays of NumPy begin a few bytes behind a page's start.
+   Sizes are checked: a negative or absurd one (2^46 bytes or more) gives null, as
    does a failing allocator.
-2. A block of the library's own carries a 64-byte header in front; one from the caller's allocator carries none and is
-   never pooled.
+2. A block of the library's own carries a 64-byte header right in front; one from the caller's allocator carries none
+   and is never pooled.
 3. A free list changes by a single store, so a process forked in between finds a valid list (at worst one block is
    lost).
 4. A bucket's list is ordered by time of return, latest first: what has not been used for ``KEEP`` allocations is a
@@ -54,12 +56,14 @@ round:
   %small = icmp ult i64 %size, $HUGE
   br i1 %small, label %heap, label %map
 heap:
-  %total = add i64 %size, 64
-  %raw = call ptr @aligned_alloc(i64 64, i64 %total)
+  %paged = icmp uge i64 %size, ${PAGED}
+  %head = select i1 %paged, i64 4096, i64 64
+  %total = add i64 %size, %head
+  %raw = call ptr @aligned_alloc(i64 %head, i64 %total)
   %none = icmp eq ptr %raw, null
   br i1 %none, label %fail, label %heap_ok
 heap_ok:
-  %heap_block = getelementptr i8, ptr %raw, i64 64
+  %heap_block = getelementptr i8, ptr %raw, i64 %head
   put i64 0 %heap_block B_MAPPED
   put ptr %raw %heap_block B_BASE
   br label %ready

@@ -2,9 +2,11 @@
 
 Protocol (invariants):
 
-1. ``rx_job`` is one word, ``epoch(32) | chunks(16) | next(16)``. Publishing a region stores a new word; a chunk is
-   claimed by compare-and-swap of ``next``. A successful claim proves that the region of that word was still open, so
-   ``rx_fn`` and ``rx_arg``, read before it, belong to it.
+1. ``rx_job`` is one word, ``epoch(32) | back(16) | front(16)``: chunks from ``front`` up to ``back`` are free.
+   Publishing a region stores a new word; a chunk is claimed at one of the ends by compare-and-swap. A successful claim
+   proves that the region of that word was still open, so ``rx_fn``, ``rx_arg`` and ``rx_chunks``, read before it,
+   belong to it. Workers of odd number claim from the back, the caller from the front: in region after region a
+   thread meets the part of the data that its cache has.
 2. A region ends when all its *chunks* are finished (``rx_done``), never by waiting for a thread that has not started.
 3. ``rx_busy`` admits one region at a time. Whoever finds it taken (a nested or a concurrent caller) runs its chunks
    itself, as worker 0.
@@ -61,6 +63,7 @@ _POOL: Final = Template("""\
 @rx_done = internal global { i64, [56 x i8] } zeroinitializer, align 64
 @rx_fn = internal global { ptr, [56 x i8] } zeroinitializer, align 64
 @rx_arg = internal global ptr null
+@rx_chunks = internal global i64 0
 @rx_sleepers = internal global { i32, [60 x i8] } zeroinitializer, align 64
 @rx_busy = internal global { i32, [60 x i8] } zeroinitializer, align 64
 $PAUSE_DECL
@@ -100,22 +103,28 @@ define internal void @rx_unlock(ptr %lock) nounwind {
 ; ---- claim and run chunks of the regions seen, starting from the word %first; returns the last epoch seen
 define internal i64 @rx_claim(i64 %first, i64 %id) nounwind {
 entry:
+  %side = and i64 %id, 1
+  %odd = icmp ne i64 %side, 0
+  %change = select i1 %odd, i64 -65536, i64 1
   br label %region
 region:
   %w0 = phi i64 [ %first, %entry ], [ %now, %next ]
   %epoch = lshr i64 %w0, 32
   %fn = load atomic ptr, ptr @rx_fn monotonic, align 8
   %arg = load atomic ptr, ptr @rx_arg monotonic, align 8
-  %shifted = lshr i64 %w0, 16
-  %chunks = and i64 %shifted, 65535
+  %chunks = load atomic i64, ptr @rx_chunks monotonic, align 8
   br label %claim
 claim:
   %w = phi i64 [ %w0, %region ], [ %now, %next ]
-  %chunk = and i64 %w, 65535
-  %open = icmp ult i64 %chunk, %chunks
+  %front = and i64 %w, 65535
+  %shifted = lshr i64 %w, 16
+  %back = and i64 %shifted, 65535
+  %open = icmp ult i64 %front, %back
   br i1 %open, label %try, label %done
 try:
-  %w1 = add i64 %w, 1
+  %behind = sub i64 %back, 1
+  %chunk = select i1 %odd, i64 %behind, i64 %front
+  %w1 = add i64 %w, %change
   %swap = cmpxchg ptr @rx_job, i64 %w, i64 %w1 acq_rel acquire
   %old = extractvalue { i64, i1 } %swap, 0
   %won = extractvalue { i64, i1 } %swap, 1
@@ -225,6 +234,7 @@ go:
   call void @rx_steer()
   store atomic ptr %body, ptr @rx_fn monotonic, align 8
   store atomic ptr %arg, ptr @rx_arg monotonic, align 8
+  store atomic i64 %chunks, ptr @rx_chunks monotonic, align 8
   %others = trunc i64 %chunks to i32
   %wake = sub i32 %others, 1
   %word = call i64 @rx_publish(i64 %chunks, i32 %wake)

@@ -14,6 +14,7 @@ from relaxir.backends.llvm.call_ir import HostFunction, Site
 from relaxir.backends.llvm.cpu_ir import cpu_text
 from relaxir.backends.llvm.memory_ir import memory_text
 from relaxir.backends.llvm.pool_ir import pool_text
+from relaxir.backends.llvm.python_ir import python_text
 from relaxir.backends.llvm.target import Target
 from relaxir.backends.llvm.workspace_ir import workspace_text
 
@@ -54,6 +55,8 @@ PUBLIC_SYMBOLS: Final = (
     "rx_free",
     "rx_last_error",
     "rx_metadata",
+    "rx_python",
+    "rx_python_init",
     "rx_query",
     "rx_set_threads",
     "rx_stats",
@@ -99,5 +102,6 @@ def runtime_text(
             workspace_text(),
             cpu_text(target, host),
             api_text(target, sites, functions, metadata_json, weights_bytes, host),
+            python_text(),
         ]
     )

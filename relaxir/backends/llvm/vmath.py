@@ -143,16 +143,25 @@ _SCALED: Final = 16
 
 def _has_scaling(m: Maths) -> bool:
     target = m.w.module.target
-    return m.type == "float" and m.width in (16, 32, 64) and target.vector_bytes == 64 and target.arch == "x86_64"
+    return m.type == "float" and target.vector_bytes == 64 and target.arch == "x86_64"
 
 
 def _scaled_by_power(m: Maths, p: Value, n: Value) -> Value:
-    """``p * 2 ** n`` for whole n, exactly rounded also where the result is denormal or infinite."""
-    parts: list[Value] = []
-    for start in range(0, m.width, _SCALED):
-        a, b = (_lanes_from(m, v, start) for v in (p, n))
-        name, kind = "llvm.x86.avx512.mask.scalef.ps.512", ("i16 -1", "i32 4")
-        parts.append(m.w.call(name, (a, b, a), "float", _SCALED, extra=kind))
+    """``p * 2 ** floor(n)``, exactly rounded also where the result is denormal or infinite."""
+    name, kind = "llvm.x86.avx512.mask.scalef.ps.512", ("i16 -1", "i32 4")
+    return _by_parts(m, (p, n), lambda a, b: m.w.call(name, (a, b, a), "float", _SCALED, extra=kind))
+
+
+def _looked_up(m: Maths, table: Sequence[float], bits: Value) -> Value:
+    """The number of a table of 16 that the low four bits tell: a shuffle of a register, no memory."""
+    row = Value(f"<{', '.join(f'float {float_value(x).text}' for x in table)}>", "float", _SCALED)
+    name = "llvm.x86.avx512.permvar.sf.512"
+    return _by_parts(m, (bits,), lambda a: m.w.call(name, (row, a), "float", _SCALED))
+
+
+def _by_parts(m: Maths, values: Sequence[Value], make: Callable[..., Value]) -> Value:
+    """``make`` of every 16 lanes."""
+    parts = [make(*(_lanes_from(m, v, start) for v in values)) for start in range(0, m.width, _SCALED)]
     while len(parts) > 1:
         parts = [_joined(m, *parts[i : i + 2]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
     return parts[0]
@@ -163,7 +172,7 @@ def _lanes_from(m: Maths, value: Value, start: int) -> Value:
         return value
     picks = ", ".join(f"i32 {start + i}" for i in range(_SCALED))
     text = f"shufflevector {value.typed}, {value.typed}, <{_SCALED} x i32> <{picks}>"
-    return m.w.pure(text, "float", _SCALED, (value,))
+    return m.w.pure(text, value.type, _SCALED, (value,))
 
 
 def _joined(m: Maths, a: Value, b: Value) -> Value:
@@ -172,13 +181,42 @@ def _joined(m: Maths, a: Value, b: Value) -> Value:
     return m.w.pure(text, "float", a.width + b.width, (a, b))
 
 
+def _lengthened(w: Writer, x: Value) -> Value:
+    """A scalar or a short vector in whole registers: the first lanes are its own."""
+    if x.width == 1:
+        return w.splat(x, _SCALED)
+    picks = ", ".join(f"i32 {min(i, x.width - 1)}" for i in range(-(-x.width // _SCALED) * _SCALED))
+    width = picks.count("i32")
+    text = f"shufflevector {x.typed}, {x.full_type} poison, <{width} x i32> <{picks}>"
+    return w.pure(text, x.type, width, (x,))
+
+
+def _shortened(w: Writer, x: Value, width: int) -> Value:
+    """The first lanes of a vector."""
+    if width == 1:
+        return w.lane(x, 0)
+    picks = ", ".join(f"i32 {i}" for i in range(width))
+    return w.pure(f"shufflevector {x.typed}, {x.full_type} poison, <{width} x i32> <{picks}>", x.type, width, (x,))
+
+
 def exp(w: Writer, x: Value) -> Value:
-    """e^x: degree 6 polynomial, scaled by two powers of two so that denormal results are rounded once."""
+    """e^x: degree 6 polynomial, scaled by two powers of two so that denormal results are rounded once.
+
+    With AVX-512: x = (n + k/16) ln 2 + r, where a polynomial of degree 3 is enough; the sixteen powers 2^(k/16) are in
+    a register, and what their rounding lost in another.
+    """
     m = _maths(w, x)
-    limited = m.clamp(x, -104.0, 89.0)
     if _has_scaling(m):
-        n = m.sub(m.fma(limited, t.LOG2E, _MAGIC), _MAGIC)
-        return _scaled_by_power(m, m.poly(_exp_rest(m, limited, n), t.EXP), n)
+        if x.width % _SCALED:
+            return _shortened(w, exp(w, _lengthened(w, x)), x.width)
+        limited = m.clamp(x, -104.0, 89.0)
+        shifted = m.fma(limited, t.LOG2E, _MAGIC / 16)
+        n, k = m.sub(shifted, _MAGIC / 16), m.bits(shifted)
+        r = _exp_rest(m, limited, n)
+        more = m.fma(m.poly(r, t.EXP_SHORT), r, _looked_up(m, t.SIXTEENTHS_LOST, k))
+        root = _looked_up(m, t.SIXTEENTHS, k)
+        return _scaled_by_power(m, m.fma(root, more, root), n)
+    limited = m.clamp(x, -104.0, 89.0)
     # n and n/2 land in the low bits of two numbers with the exponents' bias already added, so that shifts alone give
     # 2^(n/2) and, of their difference, 2^(n - n/2); products keep NaN
     shifted, half = m.fma(limited, t.LOG2E, _MAGIC + 254.0), m.fma(limited, t.LOG2E / 2, _MAGIC + 127.0)

@@ -4,6 +4,7 @@
 fitted; ``LOG``, ``SIN``, ``COS`` are Moshier's (Cephes); ``ERF_*`` are Juffa's.
 """
 
+import struct
 from typing import Final
 
 LOG2E: Final = 1.4426950408889634
@@ -11,6 +12,12 @@ EXP_LN2_HIGH: Final = 0.693145751953125
 EXP_LN2_LOW: Final = 1.428606765330187e-06
 EXP: Final = (1.0, 1.0, 0.49999994, 0.166665211, 0.0416682623, 0.00836867001, 0.00138210249)
 """e^r for |r| <= ln(2)/2."""
+EXP_SHORT: Final = (1.0, 0.50001398, 0.16666971)
+"""(e^r - 1)/r for |r| <= ln(2)/32."""
+SIXTEENTHS: Final = tuple(struct.unpack("<16f", struct.pack("<16f", *(2.0 ** (k / 16) for k in range(16)))))
+"""2^(k/16) in single precision."""
+SIXTEENTHS_LOST: Final = tuple(2.0 ** (k / 16) / SIXTEENTHS[k] - 1.0 for k in range(16))
+"""How much larger 2^(k/16) is, relatively."""
 
 LOG: Final = (
     3.3333331174e-1, -2.4999993993e-1, 2.0000714765e-1, -1.6668057665e-1, 1.4249322787e-1,

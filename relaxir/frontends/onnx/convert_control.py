@@ -7,13 +7,15 @@ from types import MappingProxyType
 from typing import Final
 
 import numpy as np
-from onnx import GraphProto
+from onnx import GraphProto, NodeProto, ValueInfoProto
 
 from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.node import Node, Result
-from relaxir.frontends.onnx.values import Value
+from relaxir.frontends.onnx.values import Item, Items, Pieces, Value
 from relaxir.sym import DimLike, sub
 
+MOST_TURNS: Final = 1024
+"""Turns of a loop beyond which it is not imported turn by turn."""
 Source = tuple[Value, int, int]
 """A scan input, the axis that is walked, and whether from its end."""
 
@@ -47,11 +49,67 @@ def is_optional_squeeze(squeezed: GraphProto, kept: GraphProto) -> bool:
 
 
 def loop(n: Node) -> Result:
-    """A loop of the IR; a trip count that is shape arithmetic becomes a dimension."""
+    """A loop of the IR; one that carries sequences is rid of them, or imported turn by turn."""
     graph = n.graph("body")
-    init = tuple(n.input(i) for i in range(2, len(n.proto.input)))
-    if len(graph.input) != 2 + len(init) or len(graph.output) < 1 + len(init):
-        n.fail(f"the body has {len(graph.input)} inputs and {len(graph.output)} outputs for {len(init)} carried values")
+    items = tuple(n.item(i) for i in range(2, len(n.proto.input)))
+    if len(graph.input) != 2 + len(items) or len(graph.output) < 1 + len(items):
+        n.fail(
+            f"the body has {len(graph.input)} inputs and {len(graph.output)} outputs for {len(items)} carried values"
+        )
+    if all(isinstance(v, Value) for v in items):
+        return turns(n, graph, n.tensors(items))
+    if n.given(0) and n.number(0) is not None:
+        return unrolled(n, graph, items)
+    inserts: dict[int, NodeProto] = {}
+    for k, v in enumerate(items):
+        if not isinstance(v, Value):
+            node = appending(graph, k)
+            if node is None or not isinstance(v, Items) or v.values:
+                return unrolled(n, graph, items)  # says what is not supported
+            inserts[k] = node
+    return collected(n, graph, items, inserts)
+
+
+def appending(graph: GraphProto, carried: int) -> NodeProto | None:
+    """The node of a loop's body that appends to a carried sequence, if nothing else is done with it."""
+    given, later = graph.input[2 + carried].name, graph.output[1 + carried].name
+    nodes = [node for node in graph.node if given in node.input or later in node.input or later in node.output]
+    if len(nodes) != 1 or nodes[0].op_type != "SequenceInsert" or len(nodes[0].input) != 2:
+        return None
+    inner = any(uses(a.g, given) for node in graph.node for a in node.attribute if a.HasField("g"))
+    return None if inner or nodes[0].input[0] != given or nodes[0].output[0] != later else nodes[0]
+
+
+def uses(graph: GraphProto, name: str) -> bool:
+    """Whether a graph or one inside it mentions a name."""
+    inner = [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
+    return any(name in node.input for node in graph.node) or any(uses(g, name) for g in inner)
+
+
+def collected(n: Node, graph: GraphProto, items: Sequence[Item], inserts: Mapping[int, NodeProto]) -> Result:
+    """A loop whose sequences only grow by one tensor a turn: those are the rows of tensors that it collects."""
+    plain = GraphProto()
+    plain.CopyFrom(graph)
+    for listed, first in ((plain.input, 2), (plain.output, 1)):
+        kept = [v for k, v in enumerate(listed) if k - first not in inserts]
+        del listed[:]
+        listed.extend(kept)
+    names = {node.output[0] for node in inserts.values()}
+    nodes = [node for node in plain.node if not names.intersection(node.output)]
+    del plain.node[:]
+    plain.node.extend(nodes)
+    plain.output.extend(ValueInfoProto(name=node.input[1]) for node in inserts.values())
+    results = list(turns(n, plain, n.tensors([v for k, v in enumerate(items) if k not in inserts])))
+    rows = results[len(results) - len(inserts) :]
+    del results[len(results) - len(inserts) :]
+    found: list[Item | None] = list(results)
+    for k, row in zip(inserts, rows, strict=True):
+        found.insert(k, Pieces(row, 0, 1, keepdims=False))
+    return tuple(found)
+
+
+def turns(n: Node, graph: GraphProto, init: tuple[Value, ...]) -> tuple[Value, ...]:
+    """A loop that carries tensors: last values, then what it collects. A count of sizes becomes a dimension."""
     trips: Value | DimLike | None = None
     if n.given(0):
         known = n.input(0).known
@@ -61,12 +119,37 @@ def loop(n: Node) -> Result:
 
     def body(i: Value, carried: tuple[Value, ...]) -> tuple[Value, Sequence[Value], Sequence[Value]]:
         number = n.emit("reshape", i, shape=(1,) * number_rank) if number_rank else i
-        results = n.host.run_graph(graph, (number, true(n), *carried))
+        results = n.tensors(n.host.run_graph(graph, (number, true(n), *carried)))
         if not results:
             return true(n), carried, ()  # the problems are reported
         return scalar(n, results[0]), results[1 : 1 + len(init)], results[1 + len(init) :]
 
     return n.host.run_loop(body, init, trips, start, n)
+
+
+def unrolled(n: Node, graph: GraphProto, carried: tuple[Item, ...]) -> Result:
+    """A loop that carries sequences: every turn is imported, so how many there are must be known."""
+    start = n.number(1)
+    turns = int(n.constant(0, "the number of turns of a loop that carries a sequence").reshape(-1)[0])
+    if n.given(1) and (start is None or not start.any()):
+        n.unsupported("a loop that carries a sequence, with a condition that is not known to hold")
+    if turns > MOST_TURNS:
+        n.unsupported(f"a loop of {turns} turns that carries a sequence")
+    rows: list[tuple[Value, ...]] = []
+    for turn in range(turns):
+        first, *results = n.host.run_graph(graph, (n.literal(np.array(turn), "int64"), true(n), *carried)) or (None,)
+        if first is None:
+            return ()  # the problems are reported
+        carried = tuple(results[: len(carried)])
+        rows.append(n.tensors(results[len(carried) :]))
+        goes_on = first.constant if isinstance(first, Value) else None
+        if goes_on is None:
+            n.unsupported("a loop that carries a sequence, and ends by a run-time condition")
+        if not goes_on.any():
+            break
+    if not rows and len(graph.output) > 1 + len(carried):
+        n.unsupported("a loop without turns that carries a sequence and collects tensors")
+    return (*carried, *(n.emit("stack", *column, axis=0) for column in zip(*rows, strict=True)))
 
 
 def scan(n: Node) -> Result:
@@ -109,7 +192,7 @@ def scan_over(n: Node, init: Sequence[Value], inputs: Sequence[Source]) -> tuple
         for value, axis, reverse in sources:
             last = Value(i.type, None, np.array([sub(length, 1), 0], object)[:1].reshape(()))
             rows.append(n.emit("take", value, n.emit("subtract", last, i) if reverse else i, axis=axis))
-        results = n.host.run_graph(graph, (*states, *rows))
+        results = n.tensors(n.host.run_graph(graph, (*states, *rows)))
         return true(n), results[: len(init)] or states, results[len(init) :]
 
     return n.host.run_loop(body, init, length, None, n)
@@ -144,17 +227,10 @@ def scalar(n: Node, value: Value) -> Value:
     return n.emit("reshape", value, shape=()) if value.type.rank else value
 
 
-def has_element(n: Node) -> Result:
-    """Whether an optional holds something: tensors do, an omitted input does not."""
-    return n.scalar(n.given(0), "bool")
-
-
 CONTROL: Final[Mapping[str, Converter]] = MappingProxyType(
     {
         "If": if_,
         "Loop": loop,
-        "OptionalGetElement": lambda n: n.input(0),
-        "OptionalHasElement": has_element,
         "Scan": scan,
     }
 )

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from relaxir.frontends.onnx.convert_math import Converter
-from relaxir.frontends.onnx.node import FARTHEST, Node, Result
+from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.values import Value
 from relaxir.support.dtypes import info
 from relaxir.sym import DimLike, max_
@@ -18,12 +18,27 @@ LOWEST: Final = float("-inf")
 
 def gather(n: Node) -> Result:
     """Elements along one axis."""
-    return n.emit("take", n.input(0), n.input(1), axis=n.attr("axis", 0))
+    axis = n.axis(n.attr("axis", 0), n.rank())
+    within_extent(n, axis)
+    return n.emit("take", n.input(0), n.input(1), axis=axis)
 
 
 def gather_elements(n: Node) -> Result:
     """One element per index."""
-    return n.emit("gather_elements", n.input(0), n.input(1), axis=n.attr("axis", 0))
+    axis = n.axis(n.attr("axis", 0), n.rank())
+    within_extent(n, axis)
+    return n.emit("gather_elements", n.input(0), n.input(1), axis=axis)
+
+
+def within_extent(n: Node, axis: int) -> None:
+    """Refuse constant indices (input 1) that no element of a constant extent has; others are checked at run time."""
+    shape, indices = n.type().shape, n.number(1)
+    extent = shape[axis] if shape else None
+    if not isinstance(extent, int) or indices is None:
+        return
+    wrong = indices[(indices < -extent) | (indices >= extent)]
+    if wrong.size:
+        n.fail(f"index {wrong[0]} is out of range for axis {axis} of extent {extent}")
 
 
 def gather_nd(n: Node) -> Result:
@@ -44,6 +59,24 @@ def scatter_nd(n: Node) -> Result:
     """Slices written, or combined, at positions."""
     depth = n.rank(1) - 1 + n.rank() - n.rank(2)
     return n.emit("scatter_nd", n.input(0), positions(n, depth), n.input(2), reduction=n.attr("reduction", "none"))
+
+
+def tensor_scatter(n: Node) -> Result:
+    """A cache with ``update`` written from an index of each batch on along an axis, around the end if circular."""
+    cache, update = n.input(0), n.input(1)
+    axis = n.axis(n.attr("axis", -2), cache.type.rank)
+    places = n.emit("arange", start=0, stop=update.type.shape[axis], dtype="int64")
+    places = n.emit("expand_dims", places, axes=tuple(range(1, cache.type.rank - axis)))
+    if n.given(2):
+        begin = n.emit("astype", n.input(2), dtype="int64")
+        places = n.emit(
+            "add", n.emit("reshape", begin, shape=(*begin.type.shape, *(1,) * (cache.type.rank - 1))), places
+        )
+    if n.attr("mode", "linear") == "circular":
+        extent = n.emit("dims_to_tensor", dims=(cache.type.shape[axis],))
+        places = n.emit("floor_mod", places, extent)
+    places = n.emit("broadcast_to", places, shape=update.type.shape)
+    return n.emit("scatter_elements", cache, places, update, axis=axis)
 
 
 def positions(n: Node, depth: int | None) -> Value:
@@ -111,7 +144,7 @@ def space_to_depth(n: Node) -> Result:
 
 def non_max_suppression(n: Node) -> Result:
     """Boxes that no better box covers; left-out inputs mean 0."""
-    most = n.dims(2, low=FARTHEST, names="boxes", count=1)[0] if n.given(2) else 0
+    most = n.places(2, "boxes", count=1)[0] if n.given(2) else 0
     boxes = n.input(0)
     limits = [
         n.scalar_input(i) if n.given(i) else n.scalar(value, boxes.type.dtype) for i, value in ((3, 0.0), (4, LOWEST))
@@ -135,6 +168,7 @@ DATA: Final[Mapping[str, Converter]] = MappingProxyType(
         "ScatterElements": scatter_elements,
         "ScatterND": scatter_nd,
         "SpaceToDepth": space_to_depth,
+        "TensorScatter": tensor_scatter,
         "TopK": topk,
         "Unique": unique,
     }

@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from onnx import TensorProto
+
 from relaxir.frontends.onnx.axes import around, axis_flags, kept_extents, split_axes
+from relaxir.frontends.onnx.narrow import BY_NAME, NARROW, Narrow, decoded, encoded
 from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.tensors import element_type
 from relaxir.frontends.onnx.values import Value
@@ -24,7 +27,16 @@ def unary(name: str) -> Converter:
 
 def binary(name: str) -> Converter:
     """An operator of two tensors without attributes."""
-    return lambda n: n.emit(name, n.input(0), n.input(1))
+    return lambda n: n.emit(name, *operands(n))
+
+
+def operands(n: Node) -> tuple[Value, Value]:
+    """Two tensors that broadcast; before opset 7 the second's axes line up with the first's from ``axis`` on."""
+    a, b = n.input(0), n.input(1)
+    if n.opset >= 7 or not n.attr("broadcast", 0) or not n.has("axis"):
+        return a, b
+    behind = a.type.rank - n.axis(n.attr("axis", 0), a.type.rank) - b.type.rank
+    return a, n.emit("reshape", b, shape=(*b.type.shape, *(1,) * max(behind, 0)))
 
 
 def with_alpha(name: str, **defaults: float) -> Converter:
@@ -54,7 +66,7 @@ def mean_of(n: Node) -> Result:
 def div(n: Node) -> Result:
     """Integers truncate."""
     integer = info(n.type(0).dtype).is_integer
-    return n.emit("trunc_divide" if integer else "divide", n.input(0), n.input(1))
+    return n.emit("trunc_divide" if integer else "divide", *operands(n))
 
 
 def mod(n: Node) -> Result:
@@ -64,7 +76,7 @@ def mod(n: Node) -> Result:
 
 def power(n: Node) -> Result:
     """The result has the base's dtype."""
-    base, exponent = n.input(0), n.input(1)
+    base, exponent = operands(n)
     if base.type.dtype == exponent.type.dtype:
         return n.emit("power", base, exponent)
     if info(base.type.dtype).is_integer and info(exponent.type.dtype).is_float:
@@ -79,13 +91,32 @@ def shift(n: Node) -> Result:
 
 
 def cast(n: Node) -> Result:
-    """To the dtype of the attribute ``to``."""
-    return n.emit("astype", n.input(0), dtype=element_type(n.attr("to", 0), "attribute `to`"))
+    """To the dtype of the attribute ``to``, a name until opset 5."""
+    code = TensorProto.DataType.Value(n.attr("to", "").upper()) if n.opset < 6 else n.attr("to", 0)
+    narrow = NARROW.get(code)
+    return converted(n, narrow) if narrow else numbers_as(n, element_type(code, "attribute `to`"))
+
+
+def numbers_as(n: Node, dtype: str) -> Value:
+    """The first input converted to a dtype of the IR."""
+    return n.emit("astype", decoded(n, n.input(0)), dtype=dtype)
+
+
+def converted(n: Node, narrow: Narrow) -> Value:
+    """The first input in a narrow format."""
+    rounding = n.attr("round_mode", "up") if narrow.name == "float8_e8m0fnu" else "nearest"
+    return encoded(n, n.input(0), narrow, bool(n.attr("saturate", 1)), rounding)
 
 
 def cast_like(n: Node) -> Result:
     """To the second input's dtype."""
-    return n.emit("astype", n.input(0), dtype=n.type(1).dtype)
+    like = n.input(1)
+    return converted(n, BY_NAME[like.element]) if like.element else numbers_as(n, like.type.dtype)
+
+
+def bit_cast(n: Node) -> Result:
+    """The bits read as another type."""
+    return n.emit("bitcast", n.input(0), dtype=element_type(n.attr("to", 0), "attribute `to`"))
 
 
 def clip(n: Node) -> Result:
@@ -104,6 +135,20 @@ def clip(n: Node) -> Result:
     return n.emit("minimum", x, high_value)
 
 
+def selu(n: Node) -> Result:
+    """Scaled ELU; the defaults of opset 1 have four decimals."""
+    alpha, gamma = (1.67326319217681884765625, 1.05070102214813232421875) if n.opset >= 6 else (1.6732, 1.0507)
+    return n.emit("selu", n.input(0), alpha=n.attr("alpha", alpha), gamma=n.attr("gamma", gamma))
+
+
+def prelu(n: Node) -> Result:
+    """Slopes broadcast; before opset 7 a vector of them is one per channel (axis 1)."""
+    x, slope = n.input(0), n.input(1)
+    if n.opset < 7 and slope.type.rank == 1 and x.type.rank > 2:
+        slope = n.emit("reshape", slope, shape=(*slope.type.shape, *(1,) * (x.type.rank - 2)))
+    return n.emit("prelu", x, slope)
+
+
 def gelu(n: Node) -> Result:
     """Exact or by tanh."""
     return n.emit("gelu", n.input(0), approximate=n.attr("approximate", "none"))
@@ -120,18 +165,25 @@ def where(n: Node) -> Result:
     return n.emit("where", n.input(0), n.input(1), n.input(2))
 
 
-def identity(n: Node) -> Result:
-    """The input."""
-    return n.input(0)
-
-
 def dropout(n: Node) -> Result:
     """At inference: the input, and a mask of all true."""
-    if n.opset >= 12 and n.given(2) and bool(n.constant(2, "training_mode")):
-        n.unsupported("training mode")
     x = n.input(0)
+    if n.opset < 7:
+        training = not n.attr("is_test", 0)
+    else:
+        training = n.opset >= 12 and n.given(2) and bool(n.constant(2, "training_mode"))
+    if training and not drops_nothing(n):
+        n.unsupported("training mode")
     mask_dtype = "bool" if n.opset >= 10 else x.type.dtype
     return x, n.emit("full", n.scalar(True, mask_dtype), shape=x.type.shape) if len(n.proto.output) > 1 else None
+
+
+def drops_nothing(n: Node) -> bool:
+    """Whether the ratio of a dropout is known to be 0."""
+    if n.opset < 12:
+        return not n.attr("ratio", 0.5)
+    ratio = n.number(1)
+    return n.given(1) and ratio is not None and not ratio.any()
 
 
 def reduction(name: str, axes_input: int) -> Converter:
@@ -202,7 +254,7 @@ def scan(name: str) -> Converter:
         if known is not None:
             return n.emit(name, x, axis=int(known.reshape(-1)[0]), **flags)
         rank = x.type.rank
-        (axis,) = n.dims(1, -rank, "axis", 1)
+        (axis,) = n.dims(1, -rank, "axis", 1, high=rank - 1)
         lines = n.emit("reshape", x, shape=around(normalize_index(axis, rank, n.facts), x.type.shape))
         return n.emit("reshape", n.emit(name, lines, axis=1, **flags), shape=x.type.shape)
 
@@ -275,7 +327,6 @@ BINARY: Final[Mapping[str, str]] = MappingProxyType(
         "MatMul": "matmul",
         "Mul": "multiply",
         "Or": "logical_or",
-        "PRelu": "prelu",
         "Sub": "subtract",
         "Xor": "logical_xor",
     }
@@ -309,6 +360,7 @@ MATH: Final[Mapping[str, Converter]] = MappingProxyType(
         **{k: reduction(v, opset) for k, v, opset in REDUCTIONS},
         "ArgMax": arg_reduction("argmax"),
         "ArgMin": arg_reduction("argmin"),
+        "BitCast": bit_cast,
         "BitShift": shift,
         "Cast": cast,
         "CastLike": cast_like,
@@ -322,7 +374,6 @@ MATH: Final[Mapping[str, Converter]] = MappingProxyType(
         "Gelu": gelu,
         "HardSigmoid": with_alpha("hard_sigmoid", alpha=0.2, beta=0.5),
         "Hardmax": softmax("hardmax"),
-        "Identity": identity,
         "IsInf": is_inf,
         "LeakyRelu": with_alpha("leaky_relu", alpha=0.01),
         "LogSoftmax": softmax("log_softmax"),
@@ -330,8 +381,9 @@ MATH: Final[Mapping[str, Converter]] = MappingProxyType(
         "Mean": mean_of,
         "Min": variadic("minimum"),
         "Mod": mod,
+        "PRelu": prelu,
         "Pow": power,
-        "Selu": with_alpha("selu", alpha=1.67326319217681884765625, gamma=1.05070102214813232421875),
+        "Selu": selu,
         "Shrink": with_alpha("shrink", bias=0.0, lambd=0.5),
         "Softmax": softmax("softmax"),
         "Sum": variadic("add"),

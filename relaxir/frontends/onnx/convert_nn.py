@@ -9,7 +9,7 @@ from typing import Final
 from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.convert_pool import kernel_of, window
 from relaxir.frontends.onnx.node import Node, Result
-from relaxir.frontends.onnx.values import Value
+from relaxir.sym import product, sub
 
 
 def gemm(n: Node) -> Result:
@@ -36,6 +36,30 @@ def conv(n: Node) -> Result:
     return n.emit("conv", x, w, n.optional(2), groups=n.attr("group", 1), **window(n, (0,) * spatial))
 
 
+def causal_conv(n: Node) -> Result:
+    """A depthwise convolution of a signal that follows its past: (batch, channels, length)."""
+    x, w = n.input(0), n.input(1)
+    batch, channels, length = x.type.shape
+    taps = w.type.shape[2]
+    past = n.optional(3)
+    if past is None:
+        past = n.emit("full", n.scalar(0.0, x.type.dtype), shape=(batch, channels, sub(taps, 1)))
+    whole = n.emit("concat", past, x, axis=2)
+    if isinstance(channels, int) and isinstance(taps, int):
+        y = n.emit("conv", whole, w, n.optional(2), groups=channels)
+    else:  # as many groups as channels, both known only at run time: a sum over windows
+        starts = n.emit("expand_dims", n.emit("arange", start=0, stop=length, dtype="int64"), axes=(1,))
+        places = n.emit("add", starts, n.emit("arange", start=0, stop=taps, dtype="int64"))
+        y = n.emit("sum", n.emit("multiply", n.emit("take", whole, places, axis=2), w), axes=(3,))
+        if n.given(2):
+            y = n.emit("add", y, n.emit("expand_dims", n.input(2), axes=(1,)))
+    name = n.attr("activation", "none")
+    if name not in ("none", "silu", "swish"):
+        n.unsupported(f"activation {name}")
+    state = n.emit("strided_slice", whole, axes=(2,), begin=(length,), size=(sub(taps, 1),))
+    return y if name == "none" else n.emit("silu", y), state
+
+
 def conv_transpose(n: Node) -> Result:
     """Transposed convolution."""
     x, w = n.input(0), kernel_of(n, 1)
@@ -47,10 +71,32 @@ def conv_transpose(n: Node) -> Result:
 
 
 def batch_norm(n: Node) -> Result:
-    """Inference form."""
-    if n.attr("training_mode", 0) or (n.opset < 14 and len([o for o in n.proto.output if o]) > 1):
-        n.unsupported("training mode")
-    return n.emit("batch_norm", *(n.input(i) for i in range(5)), epsilon=n.attr("epsilon", 1e-5))
+    """With the given statistics, or in training with those of the batch, which move the running ones."""
+    x, *stats = (n.input(i) for i in range(5))
+    shape = x.type.shape
+    if n.opset < 9 and not n.attr("spatial", 1):  # statistics of each element of an image: they become channels
+        x = n.emit("reshape", x, shape=(shape[0], product(shape[1:])))
+        stats = [n.emit("reshape", v, shape=(product(v.type.shape),)) for v in stats]
+    scale, bias, mean, variance = stats
+    epsilon, momentum = n.attr("epsilon", 1e-5), n.attr("momentum", 0.9)
+    if not in_training(n):
+        y = n.emit("batch_norm", x, scale, bias, mean, variance, epsilon=epsilon)
+        return n.emit("reshape", y, shape=shape)
+    axes = (0, *range(2, x.type.rank))
+    found = n.emit("mean", x, axes=axes), n.emit("variance", x, axes=axes)
+    y = n.emit("batch_norm", x, scale, bias, *found, epsilon=epsilon)
+    moved = (
+        n.emit("add", n.emit("multiply", old, momentum), n.emit("multiply", new, 1.0 - momentum))
+        for old, new in zip((mean, variance), found, strict=True)
+    )
+    return n.emit("reshape", y, shape=shape), *moved, *(found if n.opset < 14 else ())
+
+
+def in_training(n: Node) -> bool:
+    """Whether a batch normalisation is in training: by an attribute, from opset 7 to 13 by its number of outputs."""
+    if n.opset < 7:
+        return not n.attr("is_test", 0)
+    return bool(n.attr("training_mode", 0)) or (n.opset < 14 and len([o for o in n.proto.output if o]) > 1)
 
 
 def instance_norm(n: Node) -> Result:
@@ -117,46 +163,10 @@ def einsum(n: Node) -> Result:
     return n.emit("einsum", *(n.input(i) for i in range(len(n.inputs))), equation=n.attr("equation", ""))
 
 
-def fused_matmul(n: Node) -> Result:
-    """com.microsoft FusedMatMul: transposes of the last two axes and a factor."""
-    a, b = n.input(0), n.input(1)
-    if n.attr("transBatchA", 0) or n.attr("transBatchB", 0):
-        n.unsupported("transposed batch axes")
-    if n.attr("transA", 0):
-        a = swapped(n, a)
-    if n.attr("transB", 0):
-        b = swapped(n, b)
-    y = n.emit("matmul", a, b)
-    alpha = n.attr("alpha", 1.0)
-    return y if alpha == 1.0 else n.emit("multiply", y, alpha)
-
-
-def swapped(n: Node, x: Value) -> Value:
-    """The last two axes exchanged."""
-    rank = x.type.rank
-    return n.emit("permute_dims", x, axes=(*range(rank - 2), rank - 1, rank - 2))
-
-
-def fast_gelu(n: Node) -> Result:
-    """com.microsoft FastGelu: tanh form, optional bias."""
-    x = n.input(0)
-    bias = n.optional(1)
-    return n.emit("gelu", x if bias is None else n.emit("add", x, bias), approximate="tanh")
-
-
-def skip_layer_norm(n: Node) -> Result:
-    """com.microsoft SkipLayerNormalization: residual, bias, layer normalisation."""
-    total = n.emit("add", n.input(0), n.input(1))
-    bias = n.optional(4)
-    if bias is not None:
-        total = n.emit("add", total, bias)
-    y = n.emit("layer_norm", total, n.input(2), n.optional(3), axes=(-1,), epsilon=n.attr("epsilon", 1e-12))
-    return y, None, None, total
-
-
 NN: Final[Mapping[str, Converter]] = MappingProxyType(
     {
         "BatchNormalization": batch_norm,
+        "CausalConvWithState": causal_conv,
         "Conv": conv,
         "ConvTranspose": conv_transpose,
         "Einsum": einsum,
@@ -171,8 +181,3 @@ NN: Final[Mapping[str, Converter]] = MappingProxyType(
     }
 )
 """Neural-network operators by ONNX name."""
-
-MICROSOFT: Final[Mapping[str, Converter]] = MappingProxyType(
-    {"FastGelu": fast_gelu, "FusedMatMul": fused_matmul, "SkipLayerNormalization": skip_layer_norm}
-)
-"""Operators of the domain com.microsoft."""

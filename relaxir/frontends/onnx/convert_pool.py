@@ -61,12 +61,20 @@ def average_pool(n: Node) -> Result:
 
 def lp_pool(n: Node) -> Result:
     """p-norm of each window."""
-    return n.emit("lp_pool", n.input(0), p=n.attr("p", 2), **pool_attrs(n))
+    return n.emit("lp_pool", n.input(0), p=norm_of(n), **pool_attrs(n))
 
 
 def global_lp_pool(n: Node) -> Result:
     """p-norm over all spatial axes."""
-    return n.emit("global_lp_pool", n.input(0), p=n.attr("p", 2))
+    return n.emit("global_lp_pool", n.input(0), p=norm_of(n))
+
+
+def norm_of(n: Node) -> int:
+    """The exponent of a norm; opset 1 writes it as a float."""
+    p = n.attr("p", 2) if n.opset >= 2 else n.attr("p", 2.0)
+    if p != int(p):
+        n.unsupported(f"a norm of exponent {p}")
+    return int(p)
 
 
 def max_unpool(n: Node) -> Result:

@@ -10,7 +10,7 @@ import numpy as np
 
 from relaxir.frontends.onnx.axes import axis_flags, kept_extents, spread, widened_extents
 from relaxir.frontends.onnx.convert_math import Converter
-from relaxir.frontends.onnx.node import FARTHEST, Node, Result
+from relaxir.frontends.onnx.node import MOST, Node, Result
 from relaxir.frontends.onnx.tensors import element_type
 from relaxir.frontends.onnx.values import Value
 from relaxir.ops.indexing import pad_pairs, reshape_target, slice_range
@@ -22,7 +22,7 @@ def constant(n: Node) -> Result:
     """A value in an attribute."""
     found = n.tensor("value")
     if found is not None:
-        return n.literal(*found)
+        return found
     if n.has("value_float"):
         return n.literal(np.array(n.attr("value_float", 0.0)), "float32")
     if n.has("value_floats"):
@@ -142,18 +142,18 @@ def expanded_rank(n: Node) -> int | None:
 
 def concat(n: Node) -> Result:
     """Along one axis."""
-    return n.emit("concat", *(n.input(i) for i in range(len(n.inputs))), axis=n.attr("axis", 0))
+    return n.emit("concat", *(n.input(i) for i in range(len(n.inputs))), axis=n.attr("axis", 0 if n.opset >= 4 else 1))
 
 
 def split(n: Node) -> Result:
-    """Equal parts, or given sizes."""
+    """Equal parts, or given sizes: an input in opsets 1 (or an attribute) and from 13 on."""
     x = n.input(0)
     axis = n.axis(n.attr("axis", 0), x.type.rank)
     sizes: tuple[DimLike, ...] | None = None
-    if n.opset < 13:
-        sizes = n.ints("split")
-    elif n.given(1):
+    if n.given(1):
         sizes = n.dims(1, low=0, names="s", count=len(n.proto.output))
+    elif n.opset < 13:
+        sizes = n.ints("split")
     if sizes is None:
         count = n.attr("num_outputs", len(n.proto.output))
         part = ceildiv(x.type.shape[axis], count)
@@ -175,8 +175,8 @@ def slice_(n: Node) -> Result:
     count = known.size if known is not None else slice_count(n)
     if count is None or (known is None and n.given(3)):
         return sliced(n, x, tuple(range(rank)), *(slice_operand(n, i) for i in (1, 2, 4)))
-    starts, ends = n.dims(1, FARTHEST, "b", count), n.dims(2, FARTHEST, "e", count)
-    steps = n.dims(4, FARTHEST, "t", count) if n.given(4) else (1,) * len(starts)
+    starts, ends = n.places(1, "b", count), n.places(2, "e", count)
+    steps = n.places(4, "t", count) if n.given(4) else (1,) * len(starts)
     axes = None if known is None else tuple(map(int, known.reshape(-1)))
     return sliced(n, x, axes_or_all(n, axes, len(starts)), starts, ends, steps)
 
@@ -188,7 +188,7 @@ def slice_operand(n: Node, index: int) -> tuple[DimLike, ...]:
         return (1,) * len(shape)
     ends = n.emit("dims_to_tensor", dims=shape)
     defaults = ends if index == 2 else n.literal(np.full(len(shape), int(index == 4)), "int64")
-    return n.read(spread(n, defaults, n.input(index), n.optional(3)), FARTHEST, "b")
+    return n.read_places(spread(n, defaults, n.input(index), n.optional(3)), "b")
 
 
 def slice_count(n: Node) -> int | None:
@@ -213,11 +213,12 @@ def sliced(
     ends: Sequence[DimLike],
     steps: Sequence[DimLike],
 ) -> Value:
-    """Slices of Python's meaning along some axes."""
+    """Slices along some axes, clamped as ONNX says."""
     if not len(axes) == len(starts) == len(ends) == len(steps):
         n.fail(f"{len(starts)} starts, {len(ends)} ends, {len(steps)} steps for {len(axes)} axes")
     extents = [x.type.shape[a] for a in axes]
-    parts = [slice_range(*bounds, n.facts) for bounds in zip(starts, ends, steps, extents, strict=True)]
+    given = zip(starts, ends, steps, extents, strict=True)
+    parts = [slice_range(*bounds, n.facts, onnx=True) for bounds in given]
     begin, size, step = (tuple(getattr(p, name) for p in parts) for name in ("begin", "size", "step"))
     return n.emit("strided_slice", x, axes=axes, begin=begin, size=size, step=step)
 
@@ -228,7 +229,7 @@ def pad(n: Node) -> Result:
     mode = n.attr("mode", "constant")
     rank = x.type.rank
     if n.opset < 11:
-        pairs = pad_pairs(n.attr("pads", ()), rank)
+        pairs = pad_pairs(n.attr("pads" if n.opset >= 2 else "paddings", ()), rank)
         value = n.scalar(n.attr("value", 0.0), x.type.dtype)
     else:
         pairs = input_pads(n, rank)
@@ -240,20 +241,24 @@ def pad(n: Node) -> Result:
 def input_pads(n: Node, rank: int) -> tuple[tuple[DimLike, DimLike], ...]:
     """Pads given by inputs, one pair per axis."""
     if not n.given(3):
-        return pad_pairs(n.dims(1, FARTHEST, "p", 2 * rank), rank)
+        return pad_pairs(n.dims(1, -MOST, "p", 2 * rank), rank)
     known = n.number(3)
     if known is not None:
         axes = tuple(n.axis(int(a), rank) for a in known.reshape(-1))
-        return pad_pairs(n.dims(1, FARTHEST, "p", 2 * len(axes)), rank, axes)
+        return pad_pairs(n.dims(1, -MOST, "p", 2 * len(axes)), rank, axes)
     count = n.type(3).shape[0]
     parts = (n.emit("strided_slice", n.input(1), axes=(0,), begin=(begin,), size=(count,)) for begin in (0, count))
     zeros = n.literal(np.zeros(rank), "int64")
-    before, after = (n.read(spread(n, zeros, p, n.input(3)), FARTHEST, "p") for p in parts)
+    before, after = (n.read(spread(n, zeros, p, n.input(3)), -MOST, "p", MOST) for p in parts)
     return tuple(zip(before, after, strict=True))
 
 
 def tile(n: Node) -> Result:
-    """Repeats per axis."""
+    """Repeats per axis; until opset 5 of one axis."""
+    if n.opset < 6:
+        (count,), rank = n.dims(1, low=0, names="t", count=1), n.rank()
+        axis = n.axis(int(n.constant(2, "axis").reshape(-1)[0]), rank)
+        return n.emit("tile", n.input(0), repeats=tuple(count if a == axis else 1 for a in range(rank)))
     return n.emit("tile", n.input(0), repeats=n.dims(1, low=0, names="t", count=n.rank()))
 
 
@@ -262,7 +267,7 @@ def range_(n: Node) -> Result:
     dtype = n.type(0).dtype
     if info(dtype).is_integer:
         start, stop, step = (
-            n.dims(i, FARTHEST, name, count=1)[0] for i, name in ((0, "start"), (1, "limit"), (2, "delta"))
+            n.dims(i, -MOST, name, count=1)[0] for i, name in ((0, "start"), (1, "limit"), (2, "delta"))
         )
         return n.emit("arange", start=start, stop=stop, step=step, dtype=dtype)
     numbers = [n.number(i) for i in range(3)]
@@ -275,13 +280,13 @@ def range_(n: Node) -> Result:
 def constant_of_shape(n: Node) -> Result:
     """One value everywhere."""
     found = n.tensor("value")
-    value = n.literal(found[0].reshape(()), found[1]) if found is not None else n.scalar(0.0, "float32")
+    value = n.emit("reshape", found, shape=()) if found is not None else n.scalar(0.0, "float32")
     return n.emit("full", value, shape=n.dims(0, low=0, names="f", count=n.declared_rank()))
 
 
 def trilu(n: Node) -> Result:
     """A triangle of the last two axes."""
-    k: DimLike = n.dims(1, FARTHEST, "k", count=1)[0] if n.given(1) else 0
+    k: DimLike = n.places(1, "k", count=1)[0] if n.given(1) else 0
     return n.emit("triu" if n.attr("upper", 1) else "tril", n.input(0), k=k)
 
 

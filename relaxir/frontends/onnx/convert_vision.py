@@ -1,4 +1,4 @@
-"""Converters of resampling, regions, image patches and spectra."""
+"""Converters of resampling, regions and image patches."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+import numpy as np
+
 from relaxir.frontends.onnx.convert_math import Converter, unary
-from relaxir.frontends.onnx.convert_pool import window
+from relaxir.frontends.onnx.convert_pool import kernel_of, window
 from relaxir.frontends.onnx.node import Node, Result
-from relaxir.frontends.onnx.tensors import element_type
-from relaxir.sym import DimLike
+from relaxir.frontends.onnx.values import Value
+from relaxir.sym import DimLike, floordiv, mul, product
 
 
 def resize(n: Node) -> Result:
@@ -32,22 +34,60 @@ def resize(n: Node) -> Result:
         "antialias": bool(n.attr("antialias", 0)),
         "keep_aspect_ratio_policy": n.attr("keep_aspect_ratio_policy", "stretch"),
     }
-    if attrs["coordinate_transformation_mode"] == "tf_crop_and_resize":
-        attrs["roi"] = tuple(float(v) for v in n.constant(roi, "roi").reshape(-1))
+    region = n.input(roi) if attrs["coordinate_transformation_mode"] == "tf_crop_and_resize" else None
     given = n.optional(scales)
-    if given is not None and given.type.shape != (0,):
-        attrs["scales"] = tuple(float(v) for v in n.constant(scales, "scales").reshape(-1))
+    if given is not None and given.type.shape == (0,):
+        given = None
+    sizes_given = () if given is not None else n.dims(sizes, low=0, names="size", count=len(chosen))
+    return resampled(n, attrs, given, region, sizes_given)
+
+
+def resampled(
+    n: Node, attrs: Mapping[str, object], scales: Value | None, region: Value | None, sizes: tuple[DimLike, ...]
+) -> Value:
+    """A resize by scales or to sizes; constant scales and regions are attributes, others operands."""
+    x, axes = n.input(0), attrs["axes"]
+    assert isinstance(axes, tuple)
+    fixed = {k: v for k, v in (("scales", scales), ("roi", region)) if v is not None and v.constant is not None}
+    if all(v is None or v.constant is not None for v in (scales, region)):
+        known = {k: tuple(float(e) for e in v.constant.reshape(-1)) for k, v in fixed.items() if v.constant is not None}
+        return n.emit("resize", x, **attrs, **known, **({} if scales is not None else {"sizes": sizes}))
+    ends = None if region is None else in_float32(n, region, 2 * len(axes))
+    if scales is None:  # where elements lie is then a matter of the region alone
+        factors = n.literal(np.ones(len(axes)), "float32")
     else:
-        attrs["sizes"] = n.dims(sizes, low=0, names="size", count=len(chosen))
-    return n.emit("resize", x, **attrs)
+        factors = in_float32(n, scales, len(axes))
+        wide = n.emit("astype", factors, dtype="float64")
+        if ends is not None:
+            low, high = (
+                n.emit("strided_slice", ends, axes=(0,), begin=(b,), size=(len(axes),)) for b in (0, len(axes))
+            )
+            extent = n.emit("subtract", *(n.emit("astype", v, dtype="float64") for v in (high, low)))
+            wide = n.emit("multiply", wide, extent)
+        extents = n.emit("dims_to_tensor", dims=tuple(x.type.shape[a] for a in axes))
+        grown = n.emit("floor", n.emit("multiply", n.emit("astype", extents, dtype="float64"), wide))
+        sizes = n.read(n.emit("astype", grown, dtype="int64"), 0, "size")
+    return n.emit("resize", x, factors, ends, sizes=sizes, **attrs)
+
+
+def in_float32(n: Node, value: Value, count: int) -> Value:
+    """A vector of a known number of floats."""
+    single = value if value.type.dtype == "float32" else n.emit("astype", value, dtype="float32")
+    if single.type.rank != 1:
+        n.fail(f"scales and regions must be vectors, got rank {single.type.rank}")
+    return single if single.type.shape == (count,) else n.cast_shape(single, (count,))
 
 
 def upsample(n: Node) -> Result:
     """Resize of old opsets."""
     x = n.input(0)
-    scales = n.attr("scales", ()) if n.opset < 9 else tuple(float(v) for v in n.constant(1, "scales").reshape(-1))
+    if n.opset < 7:
+        scales = n.literal(np.array((1.0, 1.0, n.attr("height_scale", 1.0), n.attr("width_scale", 1.0))), "float32")
+    else:
+        scales = n.literal(np.array(n.attr("scales", ())), "float32") if n.opset < 9 else n.input(1)
+    mode = {"bilinear": "linear"}.get(n.attr("mode", "nearest"), n.attr("mode", "nearest"))
     attrs = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", "axes": tuple(range(x.type.rank))}
-    return n.emit("resize", x, mode=n.attr("mode", "nearest"), scales=scales, **attrs)
+    return resampled(n, {"mode": mode, **attrs}, scales, None, ())
 
 
 def grid_sample(n: Node) -> Result:
@@ -59,16 +99,17 @@ def grid_sample(n: Node) -> Result:
 
 def affine_grid(n: Node) -> Result:
     """Places under affine maps; the size is (N, C, *spatial)."""
-    theta = n.type(0)
-    axes = theta.shape[1] if theta.rank == 3 else None
+    given = n.type(0)
+    axes = given.shape[1] if given.rank == 3 else None
     stated = n.declared_rank()
     if not isinstance(axes, int):
         if stated is None:
             n.unsupported("the number of spatial axes is known only at run time")
         axes = stated - 2
-        n.inputs[0] = n.cast_shape(n.input(0), (theta.shape[0], axes, axes + 1))
+        n.inputs[0] = n.cast_shape(n.input(0), (given.shape[0], axes, axes + 1))
     size = n.dims(1, low=0, names="g", count=axes + 2)
-    return n.emit("affine_grid", n.input(0), size=size[2:], align_corners=bool(n.attr("align_corners", 0)))
+    theta = n.cast_shape(n.input(0), (size[0], axes, axes + 1))
+    return n.emit("affine_grid", theta, size=size[2:], align_corners=bool(n.attr("align_corners", 0)))
 
 
 def roi_align(n: Node) -> Result:
@@ -90,67 +131,71 @@ def roi_align(n: Node) -> Result:
 
 def col2im(n: Node) -> Result:
     """Columns of patches added up to an image."""
-    block = n.number(2)
-    if block is None:
-        n.unsupported("block_shape (input 2) is known only at run time")
-    kernel = tuple(map(int, block.reshape(-1)))
+    stated = n.declared_rank()
+    kernel = n.dims(2, low=1, names="block", count=None if stated is None else stated - 2)
     image = n.dims(1, low=0, names="image", count=len(kernel))
     geometry = {k: v for k, v in window(n, kernel).items() if k != "auto_pad"}
     return n.emit("col2im", n.input(0), kernel=kernel, image_shape=image, **geometry)
 
 
-def known_parts(n: Node) -> None:
-    """Whether a signal is real or complex (its last extent, 1 or 2) must be known."""
-    if not n.rank() or not isinstance(n.type().shape[-1], int):
-        n.unsupported("whether the signal is real or complex is known only at run time")
+def deform_conv(n: Node) -> Result:
+    """Convolution of an image whose taps are moved by offsets, sampled bilinearly and weighted by a mask.
+
+    Taps are sampled with `grid_sample` (zeros outside), then multiplied by the weight as a convolution of 1x1.
+    """
+    x, w, offset, mask = n.input(0), kernel_of(n, 1), n.input(2), n.optional(4)
+    if x.type.rank != 4:
+        n.unsupported(f"an input of rank {x.type.rank}")
+    size = w.type.shape[2:]
+    taps, groups = product(size), n.attr("offset_group", 1)
+    strides, dilations = (n.ints(a) or (1, 1) for a in ("strides", "dilations"))
+    pads = n.ints("pads") or (0, 0)
+    batch, channels, *extents = x.type.shape
+    out = offset.type.shape[2:]
+    split = n.emit("reshape", offset, shape=(mul(batch, groups), *size, 2, *out))
+    coordinates = []
+    for a in (1, 0):  # a grid names columns first
+        tap, point = (
+            n.emit("multiply", n.emit("arange", start=0, stop=d, dtype="float32"), float(step))
+            for d, step in ((size[a], dilations[a]), (out[a], strides[a]))
+        )
+        tap = n.emit("expand_dims", n.emit("subtract", tap, float(pads[a])), axes=tuple(range(1, 4 - a)))
+        point = n.emit("expand_dims", point, axes=tuple(range(1, 2 - a)))
+        moved = n.emit("take", split, n.literal(np.array(a), "int64"), axis=3)
+        place = n.emit("add", n.emit("add", moved, in_dtype(n, tap, moved)), in_dtype(n, point, moved))
+        extent = in_dtype(n, n.emit("dims_to_tensor", dims=(extents[a],)), moved)
+        # in units of half the image, counted from its middle
+        coordinates.append(
+            n.emit("subtract", n.emit("divide", n.emit("add", n.emit("multiply", place, 2.0), 1.0), extent), 1.0)
+        )
+    grid = n.emit(
+        "reshape", n.emit("stack", *coordinates, axis=-1), shape=(mul(batch, groups), mul(taps, out[0]), out[1], 2)
+    )
+    image = n.emit("reshape", x, shape=(mul(batch, groups), floordiv(channels, groups), *extents))
+    columns = n.emit("grid_sample", image, grid, mode="linear", padding_mode="zeros", align_corners=False)
+    columns = n.emit("reshape", columns, shape=(batch, groups, floordiv(channels, groups), taps, *out))
+    if mask is not None:
+        columns = n.emit("multiply", columns, n.emit("reshape", mask, shape=(batch, groups, 1, taps, *out)))
+    columns = n.emit("reshape", columns, shape=(batch, mul(channels, taps), *out))
+    flat = n.emit("reshape", w, shape=(w.type.shape[0], mul(w.type.shape[1], taps), 1, 1))
+    return n.emit("conv", columns, flat, n.optional(3), groups=n.attr("group", 1))
 
 
-def dft(n: Node) -> Result:
-    """Fourier transform along one axis: an attribute until opset 19, an input after."""
-    known_parts(n)
-    axis = n.attr("axis", 1)
-    if n.opset >= 20:
-        axis = int(n.constant(2, "axis").reshape(-1)[0]) if n.given(2) else -2
-    length: DimLike = n.dims(1, low=0, names="length", count=1)[0] if n.given(1) else 0
-    flags = {k: bool(n.attr(k, 0)) for k in ("inverse", "onesided")}
-    return n.emit("dft", n.input(0), axis=axis, length=length, **flags)
-
-
-def stft(n: Node) -> Result:
-    """Fourier transforms of the frames of a signal."""
-    known_parts(n)
-    (step,) = n.dims(1, low=1, names="step", count=1)
-    length: DimLike = n.dims(3, low=1, names="frame", count=1)[0] if n.given(3) else 0
-    attrs = {"frame_step": step, "frame_length": length, "onesided": bool(n.attr("onesided", 1))}
-    return n.emit("stft", n.input(0), n.optional(2), **attrs)
-
-
-def window_function(function: str) -> Converter:
-    """A window of a size given as an input."""
-
-    def convert(n: Node) -> Result:
-        (size,) = n.dims(0, low=0, names="size", count=1)
-        dtype = element_type(n.attr("output_datatype", 1), "attribute `output_datatype`")
-        periodic = bool(n.attr("periodic", 1))
-        return n.emit("window_function", function=function, size=size, periodic=periodic, dtype=dtype)
-
-    return convert
+def in_dtype(n: Node, value: Value, like: Value) -> Value:
+    """A value converted to another's dtype."""
+    return value if value.type.dtype == like.type.dtype else n.emit("astype", value, dtype=like.type.dtype)
 
 
 VISION: Final[Mapping[str, Converter]] = MappingProxyType(
     {
         "AffineGrid": affine_grid,
-        "BlackmanWindow": window_function("blackman"),
         "Col2Im": col2im,
-        "DFT": dft,
+        "DeformConv": deform_conv,
         "Det": unary("det"),
         "GridSample": grid_sample,
-        "HammingWindow": window_function("hamming"),
-        "HannWindow": window_function("hann"),
         "Resize": resize,
         "RoiAlign": roi_align,
-        "STFT": stft,
         "Upsample": upsample,
     }
 )
-"""Images and spectra by ONNX name."""
+"""Images by ONNX name."""

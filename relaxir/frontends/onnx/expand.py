@@ -37,23 +37,25 @@ def has_function(proto: NodeProto, opset: int) -> bool:
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
-def expand(proto: NodeProto, types: Sequence[TensorType | None], opset: int) -> Expansion | None:
-    """The definition of an operator for operands of these types; None if the standard has none."""
+def expand(proto: NodeProto, types: Sequence[TensorType | None], opset: int, default: int) -> Expansion | None:
+    """The definition of an operator for operands of these types; None if the standard has none.
+
+    ``opset`` is that of the operator's domain, ``default`` the one of the standard's own operators.
+    """
     schema = _schema(proto, opset)
     if schema is None or not (schema.has_function or schema.has_context_dependent_function):
         return None
     body = _body(schema, proto, types, opset)
     if body is None:
         return None
-    inner = next((o.version for o in body.opset_import if o.domain in ("", "ai.onnx")), opset)
+    inner = next((o.version for o in body.opset_import if o.domain in ("", "ai.onnx")), default)
     return Expansion(tuple(body.input), tuple(body.output), tuple(_instantiate(body, proto, schema)), inner)
 
 
 def _schema(proto: NodeProto, opset: int) -> Any:
-    if proto.domain not in ("", "ai.onnx"):
-        return None
+    domain = "" if proto.domain == "ai.onnx" else proto.domain
     try:
-        return onnx.defs.get_schema(proto.op_type, opset, "")
+        return onnx.defs.get_schema(proto.op_type, opset, domain)
     except onnx.defs.SchemaError:
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,24 +11,29 @@ from types import MappingProxyType
 
 from onnx import GraphProto, NodeProto, ValueInfoProto
 
+from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.expand import expand, has_function
-from relaxir.frontends.onnx.load import Source, describe, subgraphs
-from relaxir.frontends.onnx.node import Node
+from relaxir.frontends.onnx.graphs import describe, subgraphs
+from relaxir.frontends.onnx.load import Source
+from relaxir.frontends.onnx.narrow import BY_NAME, NARROW
+from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.table import CONVERTERS
-from relaxir.frontends.onnx.tensors import ELEMENT_TYPES, TensorReader, element_type
-from relaxir.frontends.onnx.values import Value
+from relaxir.frontends.onnx.tensors import ELEMENT_TYPES, MOST_AXES, MOST_ELEMENTS, TensorReader, element_type
+from relaxir.frontends.onnx.values import Item, Items, Value, copied
 from relaxir.ir.builder import BlockBuilder
-from relaxir.ir.expr import Constant, Expr, TupleExpr, Var
+from relaxir.ir.expr import Expr, Function, TupleExpr, Var
 from relaxir.ir.module import IRModule
 from relaxir.ir.types import TensorType
+from relaxir.ir.types import describe as type_text
 from relaxir.support.errors import InferError, LoadError, RelaxirError, UnsupportedError, reason
 from relaxir.sym import Dim, DimLike, SymError, dim, fresh, to_text
 
 MAX_SHOWN = 1000
 """Problems listed in one report; the rest is counted."""
-SUPPORTED_OPSETS = range(7, 30)
+SUPPORTED_OPSETS = range(1, 30)
 
-
+TENSORS = "the node reads "
+"""How the note starts that lists a node's tensors."""
 LONG = 24
 """Characters beyond which a formula of a dimension gets a symbol."""
 
@@ -42,7 +48,7 @@ class Importer:
         self.bb = BlockBuilder()
         self.reader = TensorReader(source.folder)
         self.opset = source.opsets.get("", 1)
-        self.scopes: list[dict[str, Value | None]] = [{}]
+        self.scopes: list[dict[str, Item | None]] = [{}]
         self.problems: list[RelaxirError] = []
         self.not_computed: dict[str, str] = {}
         self.symbols: dict[str, Dim] = {}
@@ -61,30 +67,41 @@ class Importer:
         graph = self.source.model.graph
         if self.opset not in SUPPORTED_OPSETS:
             raise UnsupportedError(f"opset {self.opset} of `{self.source.name}`", code="import-unsupported")
-        self.problems.extend(unknown_nodes(graph, self.opset))
+        self.problems.extend(unknown_nodes(graph, self.source.opsets))
         stored = {t.name: t for t in graph.initializer}
-        params = [Var(i.name, self.input_type(i)) for i in graph.input if i.name not in stored]
+        given = [i for i in graph.input if i.name not in stored]
+        inputs = [self.input_type(i) for i in given]
+        params = [Var(i.name, t) for i, t in zip(given, inputs, strict=True)]
         self.check_overrides(graph)
         names = tuple(o.name for o in graph.output)
         with self.bb.function("main", params, attrs={"output_names": names, "source": self.source.name}):
-            self.scopes[0].update({p.name: Value.of(p) for p in params})
+            held = [element_of(i) for i in given]
+            self.scopes[0].update({p.name: replace(Value.of(p), element=e) for p, e in zip(params, held, strict=True)})
             results = self.body(graph)
             if self.problems:
                 raise report(self.problems, self.source.name)
-            for info, result in zip(graph.output, results, strict=True):
-                check_output(info, result.type)
-            outputs = [r.materialize(self.bb) for r in results]
+            values = [self.tensor(i.name, r) for i, r in zip(graph.output, results, strict=True)]
+            for info, result in zip(graph.output, values, strict=True):
+                check_output(info, result)
+            outputs = [r.materialize(self.bb) for r in values]
             self.bb.emit_func_output(outputs[0] if len(outputs) == 1 else TupleExpr(tuple(outputs)))
-        return self.bb.get()
+        module = self.bb.get()
+        formats = (*held, *(v.element for v in values))
+        types = (t.dtype for t in (*inputs, *(v.type for v in values)))
+        return with_elements(module, tuple(f or t * (t == "bfloat16") for f, t in zip(formats, types, strict=True)))
 
-    def body(self, graph: GraphProto) -> list[Value]:
+    @staticmethod
+    def tensor(name: str, item: Item) -> Value:
+        """A graph's result that must be a tensor."""
+        if isinstance(item, Value):
+            return item
+        raise UnsupportedError(f"output `{name}` is a sequence or an optional", code="import-unsupported")
+
+    def body(self, graph: GraphProto) -> list[Item]:
         """Nodes of a graph in the present scope; its results."""
         scope = self.scopes[-1]
         for tensor in graph.initializer:
-            array, dtype = self.reader.array(tensor)
-            scope[tensor.name] = Value.of(Constant(array, TensorType(array.shape, dtype)))
-        if graph.sparse_initializer:
-            raise UnsupportedError(f"`{self.source.name}` has sparse initializers", code="import-unsupported")
+            scope[tensor.name] = self.reader.value(tensor)
         for proto in graph.node:
             self.node(proto)
         if self.problems:
@@ -96,7 +113,7 @@ class Importer:
                 raise LoadError(f"graph output {error} is defined by nothing") from error
             return []
 
-    def result(self, name: str) -> Value:
+    def result(self, name: str) -> Item:
         """A graph's result.
 
         Raises:
@@ -119,14 +136,15 @@ class Importer:
         noted = len(self.problems)
         try:
             if converter is None:
-                self.expanded(proto, inputs)
+                self.expanded(proto, inputs, opset)
                 return
-            result = converter(Node(proto, inputs, self, opset, self.source.name))
+            node = Node(proto, inputs, self, opset, self.source.name)
+            result = narrow_aware(node, converter)
         except (InferError, UnsupportedError, LoadError) as error:
-            self.problems.append(named(error, proto))
+            self.problems.append(named(error, proto, inputs))
             return
         except (SymError, OverflowError) as error:
-            self.problems.append(LoadError(f"{describe(proto)}: {reason(error)}"))
+            self.problems.append(named(LoadError(reason(error)), proto, inputs))
             return
         values = result if isinstance(result, tuple) else (result,)
         for index, name in enumerate(proto.output):
@@ -136,9 +154,9 @@ class Importer:
             elif name and len(self.problems) == noted:
                 self.not_computed[name] = f"{describe(proto)}: output {index} `{name}` is not supported"
 
-    def expanded(self, proto: NodeProto, inputs: Sequence[Value | None]) -> None:
+    def expanded(self, proto: NodeProto, inputs: Sequence[Item | None], opset: int) -> None:
         """Import a node through its definition by simpler operators, if the standard has one."""
-        found = expand(proto, [None if v is None else v.type for v in inputs], self.opset)
+        found = expand(proto, [v.type if isinstance(v, Value) else None for v in inputs], opset, self.opset)
         if found is None:
             self.report_unknown(proto)
             return
@@ -162,7 +180,7 @@ class Importer:
         if all(p.message != problem.message for p in self.problems):
             self.problems.append(problem)
 
-    def lookup(self, name: str) -> Value | None:
+    def lookup(self, name: str) -> Item | None:
         """A value by name, inner scopes first; None for an input that the call of a function leaves out.
 
         Raises:
@@ -179,12 +197,16 @@ class Importer:
 
     def input_type(self, info: ValueInfoProto) -> TensorType:
         """Type of a graph input; dynamic dimensions become symbols."""
-        if not info.type.HasField("tensor_type"):
+        type_ = info.type.optional_type.elem_type if info.type.HasField("optional_type") else info.type
+        if not type_.HasField("tensor_type"):  # an optional tensor is one that is always given
             raise UnsupportedError(f"input `{info.name}` is not a tensor", code="import-unsupported")
-        tensor = info.type.tensor_type
-        dtype = element_type(tensor.elem_type, f"input `{info.name}`")
+        tensor = type_.tensor_type
+        narrow = NARROW.get(tensor.elem_type)
+        dtype = narrow.stored if narrow else element_type(tensor.elem_type, f"input `{info.name}`")
         if not tensor.HasField("shape"):
             raise UnsupportedError(f"input `{info.name}` has no rank", code="import-unsupported")
+        if len(tensor.shape.dim) > MOST_AXES:
+            raise LoadError(f"input `{info.name}` has rank {len(tensor.shape.dim)}, more than {MOST_AXES}")
         shape: list[DimLike] = []
         for axis, d in enumerate(tensor.shape.dim):
             if d.dim_value < -1:  # -1 is what some exporters write for a dynamic dimension
@@ -193,6 +215,8 @@ class Importer:
                 shape.append(self.overridden(f"{info.name}:{axis}", int(d.dim_value)))
             else:
                 shape.append(self.symbol(d.dim_param, info.name, axis))
+        if math.prod(d for d in shape if isinstance(d, int) and d) > MOST_ELEMENTS:
+            raise LoadError(f"input `{info.name}` has an absurd shape: ({', '.join(map(to_text, shape))})")
         return TensorType(tuple(shape), dtype)
 
     def overridden(self, key: str, default: DimLike) -> DimLike:
@@ -254,7 +278,7 @@ class Importer:
 
     # ---- subgraphs -------------------------------------------------------------------------------------------------
 
-    def run_graph(self, graph: GraphProto, inputs: Sequence[Value]) -> list[Value]:
+    def run_graph(self, graph: GraphProto, inputs: Sequence[Item]) -> list[Item]:
         """Import a subgraph in place, with its own names."""
         self.scopes.append(dict(zip((i.name for i in graph.input), inputs, strict=False)))
         try:
@@ -262,19 +286,31 @@ class Importer:
         finally:
             self.scopes.pop()
 
-    def run_branches(self, cond: Value, then: GraphProto, other: GraphProto, node: Node) -> tuple[Value, ...]:
-        """An If on a run-time condition."""
+    def run_branches(self, cond: Value, then: GraphProto, other: GraphProto, node: Node) -> tuple[Item, ...]:
+        """An If on a run-time condition; both branches must give as many tensors, of the same ranks and types."""
+        counts: list[tuple[int, ...]] = []
+        kinds: list[list[tuple[str, int]]] = []
 
         def branch(graph: GraphProto) -> Expr:
             with self.inside():
                 results = self.run_graph(graph, ())
                 self.raise_problems()
-                return TupleExpr(tuple(r.materialize(self.bb) for r in results))
+                parts = [r.values if isinstance(r, Items) else node.tensors((r,)) for r in results]
+                counts.append(
+                    tuple(len(p) if isinstance(r, Items) else -1 for p, r in zip(parts, results, strict=True))
+                )
+                if counts[0] != counts[-1]:
+                    node.unsupported("branches that give sequences of different lengths")
+                kinds.append([(v.type.dtype, v.type.rank) for p in parts for v in p])
+                if kinds[0] != kinds[-1]:
+                    node.unsupported("branches that give tensors of different ranks or types")
+                return TupleExpr(tuple(v.materialize(self.bb) for p in parts for v in p))
 
         test = cond if cond.type.rank == 0 else node.emit("reshape", cond, shape=())
         var = self.bb.if_then_else(test.materialize(self.bb), lambda: branch(then), lambda: branch(other))
         wrapped = node.wrap(var)
-        return wrapped if isinstance(wrapped, tuple) else (wrapped,)
+        flat = iter(wrapped if isinstance(wrapped, tuple) else (wrapped,))
+        return tuple(next(flat) if c < 0 else Items(tuple(next(flat) for _ in range(c))) for c in counts[0])
 
     def run_loop(
         self,
@@ -303,10 +339,10 @@ class Importer:
     def inside(self) -> Iterator[None]:
         """A body: what it learns of values around it (an expression, sizes read) is not known after it."""
         scopes, sizes = self.scopes, dict(self.sizes)
-        copies: dict[int, Value] = {}
+        copies: dict[int, Item] = {}
 
-        def copy(v: Value | None) -> Value | None:
-            return None if v is None else copies.setdefault(id(v), replace(v))
+        def copy(v: Item | None) -> Item | None:
+            return None if v is None else copies.setdefault(id(v), copied(v))
 
         self.scopes = [{name: copy(v) for name, v in scope.items()} for scope in scopes]
         try:
@@ -322,23 +358,79 @@ class Importer:
             raise found
 
 
-def named(error: RelaxirError, proto: NodeProto) -> RelaxirError:
-    """The error with the node's name in its message."""
+def named(error: RelaxirError, proto: NodeProto, inputs: Sequence[Item | None]) -> RelaxirError:
+    """The error with the node's name in its message, and a note of the tensors that the node reads and writes."""
     if describe(proto) not in error.message:
         error.message = f"{describe(proto)}: {error.message}"
+    if not any(note.startswith(TENSORS) for note in error.notes):  # of the innermost node
+        given = (f"`{i}` {_kind(v)}" for i, v in zip(proto.input, inputs, strict=True) if v)
+        made = (f"`{o}`" for o in proto.output if o)
+        both = f"{', '.join(given) or 'nothing'} and gives {', '.join(made) or 'nothing'}"
+        error.notes = (*error.notes, TENSORS + both)
     return error
 
 
-def check_output(info: ValueInfoProto, found: TensorType) -> None:
+def _kind(item: Item) -> str:
+    return type_text(item.type) if isinstance(item, Value) else "a sequence or optional"
+
+
+def narrow_aware(n: Node, converter: Converter) -> Result:
+    """A node's results; only conversions and movements may see values in narrow formats.
+
+    Raises:
+        UnsupportedError: another operator on such a value.
+    """
+    formats = sorted({v.element for v in n.inputs if isinstance(v, Value) and v.element})
+    if not formats or n.proto.op_type in CONVERTS:
+        return converter(n)
+    if n.proto.op_type not in MOVES or len(formats) > 1:
+        n.unsupported(f"operands of {', '.join(formats)}")
+    stored = BY_NAME[formats[0]].stored
+
+    def moved(item: Item | None) -> Item | None:
+        return replace(item, element=formats[0]) if isinstance(item, Value) and item.type.dtype == stored else item
+
+    result = converter(n)
+    return tuple(map(moved, result if isinstance(result, tuple) else (result,)))
+
+
+CONVERTS = frozenset({"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear"})
+"""Operators that read values in narrow formats."""
+MOVES = frozenset(
+    "Concat Expand Flatten Gather GatherElements GatherND Identity Reshape Shape Size Slice Split Squeeze Tile"
+    " Transpose Unsqueeze".split()
+)
+"""Operators that move elements without looking at them."""
+
+
+def element_of(info: ValueInfoProto) -> str:
+    """The narrow format of a model's input or output, if it has one."""
+    narrow = NARROW.get(info.type.tensor_type.elem_type)
+    return narrow.name if narrow else ""
+
+
+def with_elements(module: IRModule, formats: tuple[str, ...]) -> IRModule:
+    """The module with the element formats of inputs and results noted, if there are any."""
+    func = module["main"]
+    assert isinstance(func, Function)
+    if not any(formats):
+        return module
+    return replace(
+        module, functions={**module.functions, "main": replace(func, attrs={**func.attrs, "elements": formats})}
+    )
+
+
+def check_output(info: ValueInfoProto, value: Value) -> None:
     """What the model states of a graph output must hold; stated extents are not trusted: they are often stale.
 
     Raises:
         LoadError: another element type or rank.
     """
-    tensor = info.type.tensor_type
-    if tensor.elem_type and ELEMENT_TYPES.get(tensor.elem_type) != found.dtype:
-        stated = ELEMENT_TYPES.get(tensor.elem_type, f"element type {tensor.elem_type}")
-        raise LoadError(f"graph output `{info.name}` is declared as {stated}, but computed as {found.dtype}")
+    tensor, found = info.type.tensor_type, value.type
+    name = value.element or found.dtype
+    stated = element_of(info) or ELEMENT_TYPES.get(tensor.elem_type, f"element type {tensor.elem_type}")
+    if tensor.elem_type and stated != name:
+        raise LoadError(f"graph output `{info.name}` is declared as {stated}, but computed as {name}")
     if tensor.HasField("shape") and len(tensor.shape.dim) != found.rank:
         raise LoadError(
             f"graph output `{info.name}` is declared with rank {len(tensor.shape.dim)}, but computed with {found.rank}"
@@ -356,15 +448,15 @@ def unknown(node: NodeProto) -> UnsupportedError:
     return UnsupportedError(f"{describe(node)}: the operator is not supported", code="import-unsupported")
 
 
-def unknown_nodes(graph: GraphProto, opset: int) -> list[RelaxirError]:
+def unknown_nodes(graph: GraphProto, opsets: Mapping[str, int]) -> list[RelaxirError]:
     """An error for each node, in subgraphs too, that has neither a converter nor a definition by simpler operators."""
     found: list[RelaxirError] = []
     for node in graph.node:
         domain = "" if node.domain == "ai.onnx" else node.domain
-        if (domain, node.op_type) not in CONVERTERS and not has_function(node, opset):
+        if (domain, node.op_type) not in CONVERTERS and not has_function(node, opsets.get(domain, 1)):
             found.append(unknown(node))
         for sub in subgraphs(node):
-            found.extend(unknown_nodes(sub, opset))
+            found.extend(unknown_nodes(sub, opsets))
     return found
 
 

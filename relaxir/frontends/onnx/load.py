@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
-from onnx import GraphProto, ModelProto, NodeProto
-from onnx.inliner import inline_local_functions
+from onnx import GraphProto, ModelProto
 
-from relaxir.support.errors import LoadError
+from relaxir.frontends.onnx.functions import inlined
+from relaxir.frontends.onnx.graphs import describe, subgraphs
+from relaxir.support.errors import LoadError, UnsupportedError
 
-MAX_DEPTH = 64
-"""Nesting of subgraphs beyond which a file is refused."""
+MAX_DEPTH = 32
+"""Nesting of subgraphs beyond which a model is refused; the file format itself ends at 33."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,10 @@ def read_model(model: object) -> Source:
     source = _read(model)
     if not source.model.HasField("graph") or not source.model.opset_import:
         raise LoadError(f"`{source.name}` is not an ONNX model: it has no graph or no opset")
-    if source.model.functions:
-        try:
-            expanded = inline_local_functions(source.model)
-        except (RuntimeError, ValueError) as error:
-            raise LoadError(f"`{source.name}`: its functions cannot be expanded: {error}") from error
-        source = Source(expanded, source.name, source.folder)
-    check_graph(source.model.graph, frozenset(), 0)
+    check_nesting(source.model)
+    source = Source(inlined(source.model, source.name), source.name, source.folder)
+    check_nesting(source.model)
+    check_graph(source.model.graph, frozenset(), f"`{source.name}`")
     return source
 
 
@@ -58,6 +55,8 @@ def _read(model: object) -> Source:
         raise LoadError(f"expected a path, bytes or a ModelProto, got {type(model).__name__}", code="load-path")
     path = Path(model)
     try:
+        if path.exists() and not path.is_file():
+            raise LoadError(f"cannot read `{path}`: not a regular file", code="load-path")
         data = path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a path with a null byte
         raise LoadError(f"cannot read `{path}`: {getattr(error, 'strerror', error)}", code="load-path") from error
@@ -73,15 +72,32 @@ def _decode(data: bytes, name: str) -> ModelProto:
     return model
 
 
-def check_graph(graph: GraphProto, outer: frozenset[str], depth: int) -> None:
+def check_nesting(model: ModelProto) -> None:
+    """Graphs in nodes of graphs, down to a limit that leaves room on the stack.
+
+    Raises:
+        LoadError: naming the node that goes deeper.
+    """
+    functions = (n for f in model.functions for n in f.node)
+    todo = [(n, 0) for n in (*model.graph.node, *functions)]
+    while todo:
+        node, depth = todo.pop()
+        inner = [n for g in subgraphs(node) for n in g.node]
+        if inner and depth == MAX_DEPTH:
+            raise LoadError(f"{describe(node)}: subgraphs are nested more than {MAX_DEPTH} deep")
+        todo.extend((n, depth + 1) for n in inner)
+
+
+def check_graph(graph: GraphProto, outer: frozenset[str], what: str) -> None:
     """Names defined once and before their use, in all subgraphs.
 
     Raises:
         LoadError: naming the node and the tensor.
+        UnsupportedError: a sparse initializer.
     """
-    if depth > MAX_DEPTH:
-        raise LoadError(f"subgraphs are nested more than {MAX_DEPTH} deep")
-    check_text(graph)
+    check_text(graph, what)
+    for sparse in graph.sparse_initializer:
+        raise UnsupportedError(f"initializer `{sparse.values.name}` is sparse", code="import-unsupported")
     inputs, constants = [i.name for i in graph.input], [t.name for t in graph.initializer]
     for kind, names in (("input", inputs), ("initializer", constants)):
         twice = next((n for n in names if names.count(n) > 1), None) if len(set(names)) < len(names) else None
@@ -96,7 +112,7 @@ def check_graph(graph: GraphProto, outer: frozenset[str], depth: int) -> None:
                     f"{describe(node)} reads `{name}`, which nothing before it defines", help="is the graph sorted?"
                 )
         for sub in subgraphs(node):
-            check_graph(sub, frozenset(defined), depth + 1)
+            check_graph(sub, frozenset(defined), f"a graph of {describe(node)}")
         for name in node.output:
             if name and name in own:
                 raise LoadError(f"{describe(node)} defines `{name}` a second time")
@@ -108,31 +124,23 @@ def check_graph(graph: GraphProto, outer: frozenset[str], depth: int) -> None:
             raise LoadError(f"graph output `{output.name}` is defined by nothing")
 
 
-def check_text(graph: GraphProto) -> None:
+def check_text(graph: GraphProto, what: str) -> None:
     """Names that are not UTF-8 arrive as bytes.
 
     Raises:
-        LoadError: showing the first one.
+        LoadError: showing the first one, and what has it.
     """
-    dims = (d.dim_param for i in (*graph.input, *graph.output, *graph.value_info) for d in i.type.tensor_type.shape.dim)
-    named = (v.name for v in (*graph.input, *graph.output, *graph.initializer, *graph.value_info))
-    nodes = (
-        t
-        for n in graph.node
-        for t in (n.op_type, n.domain, n.name, *n.input, *n.output, *(a.name for a in n.attribute))
-    )
-    for text in (*dims, *named, *nodes):
+    infos = (*graph.input, *graph.output, *graph.value_info)
+    texts = [
+        *((f"a value of {what}", v.name) for v in (*infos, *graph.initializer)),
+        *((f"a dimension of `{v.name}`", d.dim_param) for v in infos for d in v.type.tensor_type.shape.dim),
+        *(
+            (f"{what}, node {i}", t)
+            for i, n in enumerate(graph.node)
+            for t in (n.op_type, n.domain, n.name, *n.input, *n.output)
+        ),
+        *((f"an attribute of {describe(n)}", a.name) for n in graph.node for a in n.attribute),
+    ]
+    for place, text in texts:
         if not isinstance(text, str):
-            raise LoadError(f"a name is not UTF-8 text: {text!r}")
-
-
-def subgraphs(node: NodeProto) -> Sequence[GraphProto]:
-    """Graphs in a node's attributes."""
-    return [a.g for a in node.attribute if a.HasField("g")] + [g for a in node.attribute for g in a.graphs]
-
-
-def describe(node: NodeProto) -> str:
-    """A node in words: ``node `/mlp/Add` (Add)``."""
-    label = node.name or next((o for o in node.output if o), "?")
-    domain = f"{node.domain}::" if node.domain not in ("", "ai.onnx") else ""
-    return f"node `{label}` ({domain}{node.op_type})"
+            raise LoadError(f"{place}: a name is not UTF-8 text: {text!r}")

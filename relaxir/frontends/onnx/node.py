@@ -8,9 +8,9 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 from onnx import AttributeProto, GraphProto, NodeProto
 
 from relaxir.frontends.emitter import Emitter
-from relaxir.frontends.onnx.load import describe
+from relaxir.frontends.onnx.graphs import describe
 from relaxir.frontends.onnx.tensors import TensorReader
-from relaxir.frontends.values import Value
+from relaxir.frontends.onnx.values import Absent, Item, Items, Pieces, Value
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Array
 from relaxir.ir.op import InferCtx
@@ -22,9 +22,13 @@ from relaxir.support.spans import Span
 from relaxir.sym import DimLike
 
 T = TypeVar("T")
-Result = Value | tuple[Value | None, ...]
+Result = Item | tuple[Item | None, ...]
 FARTHEST: Final = -(2**63)
-"""Least value of an index given at run time."""
+"""Least value of an index given at run time that is clamped."""
+MOST: Final = 2**47
+"""Greatest size or distance given at run time: no memory has more elements, and sums of several fit 64 bits."""
+REACH: Final = 2**48
+"""Bound of places on axes that are given at run time: no axis is longer."""
 
 
 class Host(Protocol):
@@ -37,10 +41,10 @@ class Host(Protocol):
     def short_dim(self, d: DimLike) -> DimLike:
         """A symbol for a long dimension formula, the dimension itself if it is short."""
 
-    def run_graph(self, graph: GraphProto, inputs: Sequence[Value]) -> list[Value]:
+    def run_graph(self, graph: GraphProto, inputs: Sequence[Item]) -> list[Item]:
         """Import a subgraph in place."""
 
-    def run_branches(self, cond: Value, then: GraphProto, other: GraphProto, node: Node) -> tuple[Value, ...]:
+    def run_branches(self, cond: Value, then: GraphProto, other: GraphProto, node: Node) -> tuple[Item, ...]:
         """Import an If whose condition is known only at run time."""
 
     def run_loop(
@@ -57,7 +61,7 @@ class Host(Protocol):
 class Node(Emitter):
     """One node with its inputs resolved."""
 
-    def __init__(self, proto: NodeProto, inputs: Sequence[Value | None], host: Host, opset: int, file: str) -> None:
+    def __init__(self, proto: NodeProto, inputs: Sequence[Item | None], host: Host, opset: int, file: str) -> None:
         self.proto = proto
         self.inputs = list(inputs)
         self.host = host
@@ -106,10 +110,10 @@ class Node(Emitter):
         """A list attribute, or None when it is not given."""
         return self.attr(name, ()) if self.has(name) else None
 
-    def tensor(self, name: str) -> tuple[Array, str] | None:
-        """A tensor attribute and its dtype."""
+    def tensor(self, name: str) -> Value | None:
+        """A tensor attribute."""
         a = self._attrs.get(name)
-        return None if a is None or not a.HasField("t") else self.host.reader.array(a.t)
+        return None if a is None or not a.HasField("t") else self.host.reader.value(a.t)
 
     def graph(self, name: str) -> GraphProto:
         """A graph attribute."""
@@ -122,18 +126,44 @@ class Node(Emitter):
 
     def given(self, index: int) -> bool:
         """Whether an optional input is there."""
-        return index < len(self.inputs) and self.inputs[index] is not None
+        return index < len(self.inputs) and not isinstance(self.inputs[index], Absent | None)
+
+    def item(self, index: int) -> Item:
+        """An input that must be there, be it a tensor or a sequence."""
+        item = self.inputs[index] if index < len(self.inputs) else None
+        if item is None or isinstance(item, Absent):
+            raise LoadError(f"{describe(self.proto)}: input {index} is missing", span=self.span)
+        return item
 
     def input(self, index: int) -> Value:
-        """An input that must be there."""
-        value = self.inputs[index] if index < len(self.inputs) else None
-        if value is None:
-            raise LoadError(f"{describe(self.proto)}: input {index} is missing", span=self.span)
+        """A tensor that must be there."""
+        (value,) = self.tensors((self.item(index),))
         return value
 
     def optional(self, index: int) -> Value | None:
-        """An input, or None."""
-        return self.inputs[index] if index < len(self.inputs) else None
+        """A tensor, or None."""
+        return self.input(index) if self.given(index) else None
+
+    def sequence(self, index: int) -> Items | Pieces:
+        """A sequence that must be there."""
+        item = self.item(index)
+        if not isinstance(item, Items | Pieces):
+            self.fail(f"input {index} is not a sequence")
+        return item
+
+    def items(self, index: int) -> Items:
+        """A sequence of known length."""
+        found = self.sequence(index)
+        if isinstance(found, Pieces):
+            self.unsupported(f"input {index} is a sequence whose length is known only at run time")
+        return found
+
+    def tensors(self, items: Sequence[Item]) -> tuple[Value, ...]:
+        """Items that must be tensors."""
+        found = tuple(i for i in items if isinstance(i, Value))
+        if len(found) != len(items):
+            self.unsupported("a sequence where a tensor is needed")
+        return found
 
     def type(self, index: int = 0) -> TensorType:
         """Type of an input."""
@@ -170,7 +200,9 @@ class Node(Emitter):
             self.unsupported(f"{what} (input {index}) is known only at run time")
         return found
 
-    def dims(self, index: int, low: int = -(2**31), names: str = "d", count: int | None = None) -> tuple[DimLike, ...]:
+    def dims(
+        self, index: int, low: int = -(2**31), names: str = "d", count: int | None = None, high: int | None = MOST
+    ) -> tuple[DimLike, ...]:
         """A vector (or scalar) input as dimensions: shape arithmetic as it is, run-time data as fresh symbols.
 
         Args:
@@ -178,6 +210,7 @@ class Node(Emitter):
             low: least value an element may have; smaller ones are an error at run time.
             names: hint for the names of fresh symbols.
             count: number of elements it must have, where the operator fixes it; None: as many as its type says.
+            high: greatest value an element may have; None: any, for what is clamped.
         """
         value = self.input(index)
         if value.known is not None:
@@ -185,11 +218,25 @@ class Node(Emitter):
             if count is not None and len(found) != count:
                 self.fail(f"input {index} must have {count} elements, got {len(found)}")
             return found
+        return self.read(self.wide(index, count), low, names, high)
+
+    def places(self, index: int, names: str, count: int | None) -> tuple[DimLike, ...]:
+        """Like `dims` for places on an axis: what is beyond every axis (as 2**63 - 1, for all of it) is `REACH`."""
+        if self.input(index).known is not None:
+            return self.dims(index, FARTHEST, names, count)
+        return self.read_places(self.wide(index, count), names)
+
+    def read_places(self, value: Value, names: str) -> tuple[DimLike, ...]:
+        """Elements of an int64 tensor as places, see `places`; sums and products of them stay in 64 bits."""
+        near = self.emit("minimum", self.emit("maximum", value, -REACH), REACH)
+        return self.read(near, -REACH, names, REACH)
+
+    def wide(self, index: int, count: int | None) -> Value:
+        """An input of sizes as int64, see `counted`."""
         value = self.counted(index, count)
         if not info(value.type.dtype).is_integer:
             self.unsupported(f"input {index} holds sizes computed in {value.type.dtype}")
-        wide = value if value.type.dtype == "int64" else self.emit("astype", value, dtype="int64")
-        return self.read(wide, low, names)
+        return value if value.type.dtype == "int64" else self.emit("astype", value, dtype="int64")
 
     def counted(self, index: int, count: int | None) -> Value:
         """An input of at most one axis whose extent is known, or is made ``count`` by a check at run time."""
@@ -210,7 +257,14 @@ class Node(Emitter):
 
     def cast_shape(self, value: Value, shape: Sequence[DimLike]) -> Value:
         """The value at another shape of its rank; what is not known is checked at run time."""
-        return Value.of(self.bb.match_cast(value.materialize(self.bb), TensorType(tuple(shape), value.type.dtype)))
+        kind = TensorType(tuple(shape), value.type.dtype)
+        return Value.of(self.bb.match_cast(value.materialize(self.bb), kind, span=self.span))
+
+    def require_at_least(self, low: int, d: DimLike, what: str) -> None:
+        """``low <= d`` must hold; what is not known is checked at run time."""
+        ctx = self.ctx()
+        ctx.require_at_least(low, d, what)
+        self.bb.require(ctx)
 
     def declared_rank(self, output: int = 0) -> int | None:
         """Rank that the model states for an output, if it does."""

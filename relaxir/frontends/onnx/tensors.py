@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -11,7 +12,10 @@ from typing import Final
 import numpy as np
 from onnx import TensorProto
 
-from relaxir.ir.expr import Array
+from relaxir.frontends.onnx.narrow import NARROW, unpacked
+from relaxir.frontends.onnx.values import Value
+from relaxir.ir.expr import Array, Constant
+from relaxir.ir.types import TensorType
 from relaxir.support.dtypes import info
 from relaxir.support.errors import LoadError, UnsupportedError
 
@@ -32,6 +36,8 @@ ELEMENT_TYPES: Final[Mapping[int, str]] = MappingProxyType(
         TensorProto.BOOL: "bool",
     }
 )
+MOST_AXES: Final = 32
+"""Axes of a tensor beyond which a file is taken for damaged."""
 MOST_ELEMENTS: Final = 2**48
 """Elements of a stored tensor beyond which its shape is taken for damaged."""
 TYPED_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
@@ -49,7 +55,7 @@ def element_type(code: int, what: str) -> str:
     """Canonical dtype of an ONNX element type.
 
     Raises:
-        UnsupportedError: strings, complex numbers, 8-bit floats, 4-bit integers, unknown codes.
+        UnsupportedError: strings, complex numbers, formats of less than 16 bits, unknown codes.
     """
     if code not in ELEMENT_TYPES:
         names = dict(zip(TensorProto.DataType.values(), TensorProto.DataType.keys(), strict=True))
@@ -62,42 +68,50 @@ class TensorReader:
 
     Attributes:
         folder: the model's folder; None for a model given as bytes, whose external data is refused.
+        parts: what was read of files, by path, offset and length: tensors that share it share memory.
+        taken: bytes of each file that were read.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
+        self.parts: dict[tuple[Path, int, int], bytes] = {}
+        self.taken: dict[Path, int] = {}
 
-    def array(self, tensor: TensorProto) -> tuple[Array, str]:
-        """The data of a tensor and its dtype (bfloat16 as uint16 bits).
+    def value(self, tensor: TensorProto) -> Value:
+        """A tensor as a constant (bfloat16 as uint16 bits, narrow formats as `relaxir.frontends.onnx.narrow` says).
 
         Raises:
             LoadError: dims that are negative or disagree with the data, data outside the folder or cut short.
         """
         what = f"tensor `{tensor.name}`"
-        dtype = element_type(tensor.data_type, what)
+        narrow = NARROW.get(tensor.data_type)
+        dtype = narrow.stored if narrow else element_type(tensor.data_type, what)
         shape = tuple(tensor.dims)
+        if len(shape) > MOST_AXES:
+            raise LoadError(f"{what} has rank {len(shape)}, more than {MOST_AXES}")
         if any(d < 0 for d in shape):
             raise LoadError(f"{what} has a negative dimension: {list(shape)}")
         if math.prod(max(d, 1) for d in shape) > MOST_ELEMENTS:
             raise LoadError(f"{what} has an absurd shape: {list(shape)}")
         count = math.prod(shape)
         row = info(dtype)
-        expected = count * row.bytes
+        expected = -(-count * (narrow.bits if narrow else row.bits) // 8)
+        kept = np.dtype(np.uint8) if narrow else row.numpy
         if tensor.HasField("segment"):
             raise UnsupportedError(f"{what} is stored in segments", code="import-unsupported")
         if tensor.data_location == TensorProto.EXTERNAL:
-            data = np.frombuffer(self.external(tensor, expected), row.numpy)
+            data = np.frombuffer(self.external(tensor, expected), kept)
         elif tensor.HasField("raw_data"):
-            if len(tensor.raw_data) != expected:
-                raise LoadError(
-                    f"{what} has {len(tensor.raw_data)} bytes of data, its shape {list(shape)} needs {expected}"
-                )
-            data = np.frombuffer(tensor.raw_data, row.numpy)
+            raw = tensor.raw_data  # each access is a copy
+            if len(raw) != expected:
+                raise LoadError(f"{what} has {len(raw)} bytes of data, its shape {list(shape)} needs {expected}")
+            data = np.frombuffer(raw, kept)
         else:
-            data = self.typed(tensor, dtype, count, what)
-        array = data.reshape(shape)
+            data = self.typed(tensor, "uint8" if narrow else dtype, expected if narrow else count, what)
+        array = (unpacked(data, narrow, count) if narrow else data).reshape(shape)
         array.setflags(write=False)
-        return array, dtype
+        value = Value.of(Constant(array, TensorType(array.shape, dtype)))
+        return replace(value, element=narrow.name) if narrow else value
 
     @staticmethod
     def typed(tensor: TensorProto, dtype: str, count: int, what: str) -> Array:
@@ -114,7 +128,8 @@ class TensorReader:
         """Bytes of a file beside the model.
 
         Raises:
-            LoadError: a path outside the folder (also through a link), a missing file, a range outside the file.
+            LoadError: a path outside the folder (also through a link), a missing file, a range outside the file or
+                overlapping with others.
         """
         what = f"tensor `{tensor.name}`"
         entries = {e.key: e.value for e in tensor.external_data}
@@ -135,9 +150,15 @@ class TensorReader:
             )
         if offset < 0 or offset + length > size:
             raise LoadError(f"{what}: bytes {offset}..{offset + length} lie outside `{location}` of {size} bytes")
-        with path.open("rb") as file:
-            file.seek(offset)
-            return file.read(length)
+        place = path, offset, length
+        if place not in self.parts:
+            self.taken[path] = self.taken.get(path, 0) + length
+            if self.taken[path] > size:  # else a small file could fill the memory
+                raise LoadError(f"{what}: tensors overlap in `{location}`: they claim more than its {size} bytes")
+            with path.open("rb") as file:
+                file.seek(offset)
+                self.parts[place] = file.read(length)
+        return self.parts[place]
 
     def confined(self, location: str, what: str) -> Path:
         """The file of a location inside the model's folder; what leads out of it is refused, links too."""

@@ -46,10 +46,14 @@ def rounding(name: str) -> Converter:
     """Rounding: integers stay as they are."""
 
     def convert(n: Node) -> Value:
-        if n.integer("decimals"):
-            n.unsupported("rounding to decimals")
-        x = n.value()
-        return n.emit(name, x) if info(x.type.dtype).is_float else x
+        x, decimals = n.value(), n.integer("decimals")
+        if not info(x.type.dtype).is_float:
+            return x
+        if not decimals:
+            return n.emit(name, x)
+        before, after = ("multiply", "divide") if decimals > 0 else ("divide", "multiply")
+        factor = n.scalar(10.0 ** abs(decimals), x.type.dtype)
+        return n.emit(after, n.emit(name, n.emit(before, x, factor)), factor)
 
     return convert
 
@@ -283,6 +287,55 @@ def frac(n: Node) -> Value:
     return n.emit("subtract", n.value(), n.emit("trunc", n.value()))
 
 
+def rrelu(n: Node) -> Value | tuple[Value, ...]:
+    """At inference a leaky relu of the mean slope; the functional form also gives the noise."""
+    if n.flag("training"):
+        n.unsupported("training mode")
+    slope = (n.number("lower", 1 / 8) + n.number("upper", 1 / 3)) / 2
+    y = n.emit("leaky_relu", n.value(), alpha=float(slope))
+    return (y, n.value("noise")) if isinstance(n.fx.meta.get("val"), tuple | list) else y
+
+
+def signbit(n: Node) -> Value:
+    """Whether the sign is negative: of -0.0 too."""
+    x = n.value()
+    below = n.emit("less", x, 0)
+    if not info(x.type.dtype).is_float:
+        return below
+    return n.emit("logical_or", below, n.emit("less", n.emit("reciprocal", x), 0))
+
+
+def copysign(n: Node) -> Value:
+    """The first operand's size with the second one's sign."""
+    a, b = n.pair(n.out_dtype)
+    size = n.emit("abs", a)
+    below = n.emit("logical_or", n.emit("less", b, 0), n.emit("less", n.emit("reciprocal", b), 0))
+    return n.emit("where", below, n.emit("negative", size), size)
+
+
+def ignoring_nan(name: str) -> Converter:
+    """An extreme of two operands; a NaN gives way to the other one."""
+
+    def convert(n: Node) -> Value:
+        a, b = n.pair()
+        if not info(a.type.dtype).is_float:
+            return n.emit(LOGICAL.get(name, name) if a.type.dtype == "bool" else name, a, b)
+        other = n.emit("where", n.emit("isnan", b), a, n.emit(name, a, b))
+        return n.emit("where", n.emit("isnan", a), b, other)
+
+    return convert
+
+
+def hypot(n: Node) -> Value:
+    """``sqrt(a * a + b * b)``, scaled so that the squares do not overflow."""
+    a, b = (n.emit("abs", v) for v in n.pair(n.out_dtype))
+    big = n.emit("maximum", a, b)
+    unit = n.emit("divide", n.emit("minimum", a, b), big)
+    length = n.emit("multiply", big, n.emit("sqrt", n.emit("add", n.emit("multiply", unit, unit), 1)))
+    plain = n.emit("logical_or", n.emit("equal", big, 0), n.emit("isinf", big))
+    return n.emit("where", plain, big, length)
+
+
 def classify(name: str) -> Converter:
     """NaN and infinity tests; integers are finite."""
 
@@ -358,6 +411,7 @@ ELEMENTWISE: Final[Mapping[str, Converter]] = MappingProxyType(
                 "contiguous",
                 "detach",
                 "detach_",
+                "lift",
                 "lift_fresh",
                 "lift_fresh_copy",
                 "positive",
@@ -378,6 +432,10 @@ ELEMENTWISE: Final[Mapping[str, Converter]] = MappingProxyType(
         "clamp_min": clamp,
         "clip": clamp,
         "copy": copied,
+        "copysign": copysign,
+        "fmax": ignoring_nan("maximum"),
+        "fmin": ignoring_nan("minimum"),
+        "hypot": hypot,
         "fill": lambda n: n.full(n.shape, n.get("value"), n.value().type.dtype),
         "zero": lambda n: n.full(n.shape, 0, n.value().type.dtype),
         "deg2rad": times("negative", -pi / 180),
@@ -402,8 +460,12 @@ ELEMENTWISE: Final[Mapping[str, Converter]] = MappingProxyType(
         "prelu": prelu,
         "_prelu_kernel": prelu,
         "relu6": relu6,
+        "rrelu": rrelu,
+        "rrelu_with_noise": rrelu,
+        "rrelu_with_noise_functional": rrelu,
         "rsub": scaled("subtract", reverse=True),
         "selu": unary("selu"),
+        "signbit": signbit,
         "softplus": softplus,
         "special_expit": float_unary("sigmoid"),
         "square": square,

@@ -6,11 +6,16 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+import torch
+from torch.fx import Node as FxNode
+
 from relaxir.frontends.torch.elementwise import column
 from relaxir.frontends.torch.node import Arg, Converter, Node
 from relaxir.frontends.torch.shape import replaced
+from relaxir.frontends.torch.tensors import extremes
 from relaxir.frontends.values import Value
 from relaxir.ops.indexing import expand_target
+from relaxir.support.dtypes import info
 from relaxir.sym import DimLike, product
 
 
@@ -45,17 +50,47 @@ def scatter(kind: str = "") -> Converter:
     def convert(n: Node) -> Value:
         x, index = n.value(), n.indices(n.value("index"))
         reduction = REDUCTIONS.get(n.get("reduce", kind), n.get("reduce", kind)) or "none"
-        if reduction == "mean" or ("include_self" in n.args and not n.flag("include_self", True)):
-            n.unsupported("this reduction" if reduction == "mean" else "include_self=False")
         src = n.operand(n.get("src", n.get("value")), x.type.dtype)
         if not src.type.rank:
             src = n.broadcast(src, index.type.shape)
         elif src.type.shape != index.type.shape:  # only the front of the source is meant
             rank = index.type.rank
             src = n.emit("strided_slice", src, axes=tuple(range(rank)), begin=(0,) * rank, size=index.type.shape)
-        return n.emit("scatter_elements", x, index, src, axis=n.axis(), reduction=reduction)
+        return combined(n, x, index, src, reduction)
 
     return convert
+
+
+def combined(n: Node, x: Value, index: Value, src: Value, reduction: str) -> Value:
+    """Elements of ``src`` combined with those of ``x`` at indices, or among themselves without ``include_self``."""
+    axis, dtype = n.axis(), x.type.dtype
+    alone = "include_self" in n.args and not n.flag("include_self", True)
+    if alone:
+        neutral = n.full(index.type.shape, neutral_element(reduction, dtype), dtype)
+        x = n.emit("scatter_elements", x, index, neutral, axis=axis, reduction="none")
+    if reduction != "mean":
+        return n.emit("scatter_elements", x, index, src, axis=axis, reduction=reduction)
+    total = n.emit("scatter_elements", x, index, src, axis=axis, reduction="add")
+    ones = n.full(index.type.shape, 1, dtype)
+    counts = n.full(x.type.shape, 0 if alone else 1, dtype)
+    counts = n.emit("scatter_elements", counts, index, ones, axis=axis, reduction="add")
+    counts = n.emit("maximum", counts, 1)
+    return n.emit("divide" if info(dtype).is_float else "floor_divide", total, counts)
+
+
+def neutral_element(reduction: str, dtype: str) -> float:
+    """What combines with any number to that number."""
+    least, most = extremes(dtype)
+    return {"max": least, "min": most, "mul": 1}.get(reduction, 0)
+
+
+def index_reduce(n: Node) -> Value:
+    """Slices combined at indices of an axis."""
+    x, axis, source = n.value(), n.axis(), n.value("source")
+    index = n.indices(n.value("index"))
+    shape = tuple(index.type.shape[0] if a == axis else 1 for a in range(x.type.rank))
+    places = n.broadcast(n.reshape(index, shape), source.type.shape)
+    return combined(n, x, places, n.cast(source, x.type.dtype), REDUCTIONS.get(n.get("reduce"), n.get("reduce")))
 
 
 def nonzero(n: Node) -> Value:
@@ -189,6 +224,37 @@ def take_along(n: Node) -> Value:
     return n.emit("gather_elements", x, n.broadcast(places, spread), axis=axis)
 
 
+def masked_scatter(n: Node) -> Value:
+    """Elements of a source, in order, where the mask holds."""
+    x, mask = n.value(), n.truth(n.value("mask"))
+    shape = expand_target(x.type.shape, mask.type.shape, n.facts)
+    count = product(shape)
+    x, mask = n.broadcast(x, shape), n.broadcast(mask, shape)
+    flat = n.cast(n.reshape(mask, (count,)), "int64")
+    place = n.emit("maximum", n.emit("subtract", n.emit("cumsum", flat, axis=0), 1), 0)
+    source = n.value("source")
+    # one element more, so that an empty source serves an empty mask
+    line = n.emit("concat", n.reshape(source, (product(source.type.shape),)), n.full((1,), 0, x.type.dtype), axis=0)
+    total = n.emit("sum", flat, axes=None)
+    n.read(n.cast(n.emit("less_equal", total, n.operand(product(source.type.shape), "int64")), "int64"), 1, "enough", 1)
+    return n.emit("where", mask, n.reshape(n.emit("take", line, place, axis=0), shape), x)
+
+
+def as_strided(n: Node) -> Value:
+    """Elements of a compact tensor at the places that strides and an offset give."""
+    x, sizes, strides = n.value(), n.dims("size"), n.dims("stride")
+    source = n.fx.args[0]
+    meta = source.meta.get("val") if isinstance(source, FxNode) else None
+    if not isinstance(meta, torch.Tensor) or not meta.is_contiguous() or meta.storage_offset() != 0:
+        n.unsupported("strides over a tensor that is a view of another")
+    place = n.operand(n.get("storage_offset", 0), "int64")
+    for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
+        steps = n.emit("arange", start=0, stop=size, step=1, dtype="int64")
+        steps = n.emit("multiply", steps, n.operand(stride, "int64"))
+        place = n.emit("add", place, n.reshape(steps, (size, *(1,) * (len(sizes) - 1 - axis))))
+    return n.emit("take", n.reshape(x, (product(x.type.shape),)), place, axis=0)
+
+
 def one_hot(n: Node) -> Value:
     """1 at the index, 0 elsewhere."""
     depth: Arg = n.get("num_classes", -1)
@@ -234,6 +300,7 @@ def embedding_bag(n: Node) -> Value | tuple[Value | None, ...]:
 INDEX: Final[Mapping[str, Converter]] = MappingProxyType(
     {
         **dict.fromkeys(("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"), embedding_bag),
+        "as_strided": as_strided,
         "embedding": embedding,
         "gather": gather,
         "index": index,
@@ -241,9 +308,11 @@ INDEX: Final[Mapping[str, Converter]] = MappingProxyType(
         "index_copy": index_write("none"),
         "index_fill": index_write("none"),
         "index_put": index_put,
+        "index_reduce": index_reduce,
         "index_select": index_select,
         "_unsafe_index": index,
         "_unsafe_index_put": index_put,
+        "masked_scatter": masked_scatter,
         "masked_select": masked_select,
         "nonzero": nonzero,
         "one_hot": one_hot,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from string import ascii_lowercase
 from types import MappingProxyType
 from typing import Final
 
@@ -20,19 +21,24 @@ def matmul(first: str = "self", second: str = "other") -> Converter:
 
 def addmm(first: str, second: str) -> Converter:
     """``beta * self + alpha * (first @ second)``."""
+    return lambda n: with_self(n, n.emit("matmul", n.value(first), n.value(second)))
 
-    def convert(n: Node) -> Value:
-        y = n.emit("matmul", n.value(first), n.value(second))
-        dtype = y.type.dtype
-        alpha, beta = n.get("alpha", 1), n.get("beta", 1)
-        if alpha != 1:
-            y = n.emit("multiply", y, n.operand(alpha, dtype))
-        if beta == 0:
-            return y
-        c = n.value()
-        return n.emit("add", y, c if beta == 1 else n.emit("multiply", c, n.operand(beta, dtype)))
 
-    return convert
+def addbmm(n: Node) -> Value:
+    """``beta * self + alpha * sum(batch1 @ batch2)`` over the batch."""
+    return with_self(n, n.emit("einsum", n.value("batch1"), n.value("batch2"), equation="bij,bjk->ik"))
+
+
+def with_self(n: Node, y: Value) -> Value:
+    """``beta * self + alpha * y``."""
+    dtype = y.type.dtype
+    alpha, beta = n.get("alpha", 1), n.get("beta", 1)
+    if alpha != 1:
+        y = n.emit("multiply", y, n.operand(alpha, dtype))
+    if beta == 0:
+        return y
+    c = n.value()
+    return n.emit("add", y, c if beta == 1 else n.emit("multiply", c, n.operand(beta, dtype)))
 
 
 def linear(n: Node) -> Value:
@@ -49,6 +55,16 @@ def bilinear(n: Node) -> Value:
     y = n.emit("einsum", n.value("input1"), n.value("weight"), n.value("input2"), equation="...i,oij,...j->...o")
     bias = n.optional("bias")
     return y if bias is None else n.emit("add", y, bias)
+
+
+def trilinear(n: Node) -> Value:
+    """Sum over axes of a product of three tensors, each with axes of extent 1 put in: what `bilinear` is made of."""
+    factors = [(n.value(f"i{k}"), n.ints(f"expand{k}")) for k in (1, 2, 3)]
+    rank = factors[0][0].type.rank + len(factors[0][1])
+    letters = ascii_lowercase[:rank]
+    terms = ["".join(c for axis, c in enumerate(letters) if axis not in added) for _, added in factors]
+    result = "".join(c for axis, c in enumerate(letters) if axis not in n.ints("sumdim"))
+    return n.emit("einsum", *(x for x, _ in factors), equation=f"{','.join(terms)}->{result}")
 
 
 def outer(n: Node) -> Value:
@@ -114,14 +130,16 @@ def batch_norm(n: Node) -> Value | tuple[Value, ...]:
     x = n.value("input")
     if n.flag("training") and n.has("running_mean"):
         n.unsupported("training mode")
+    single = not isinstance(n.fx.meta.get("val"), tuple | list)
     if not n.has("running_mean"):
-        return batch_statistics(n, x)
+        found = batch_statistics(n, x)
+        return found[0] if single else found
     size, dtype = x.type.shape[1], x.type.dtype
     scale = constant_vector(n, n.optional("weight"), 1.0, size, dtype)
     bias = constant_vector(n, n.optional("bias"), 0.0, size, dtype)
     stats = n.value("running_mean"), n.value("running_var")
     y = n.emit("batch_norm", x, scale, bias, *stats, epsilon=float(n.number("eps", 1e-5)))
-    if not isinstance(n.fx.meta.get("val"), tuple | list):
+    if single:
         return y
     empty = n.full((0,), 0, dtype)
     return y, empty, empty
@@ -196,14 +214,15 @@ def group_norm(n: Node) -> Value | tuple[Value, ...]:
 
 
 def instance_norm(n: Node) -> Value:
-    """Per instance and channel."""
-    if not n.flag("use_input_stats", True):
-        n.unsupported("stored statistics")
+    """Per instance and channel; with stored statistics like a batch norm."""
     x = n.value("input")
     size, dtype = x.type.shape[1], x.type.dtype
     scale = constant_vector(n, n.optional("weight"), 1.0, size, dtype)
     bias = constant_vector(n, n.optional("bias"), 0.0, size, dtype)
-    return n.emit("instance_norm", x, scale, bias, epsilon=float(n.number("eps", 1e-5)))
+    epsilon = float(n.number("eps", 1e-5))
+    if n.flag("use_input_stats", True):
+        return n.emit("instance_norm", x, scale, bias, epsilon=epsilon)
+    return n.emit("batch_norm", x, scale, bias, n.value("running_mean"), n.value("running_var"), epsilon=epsilon)
 
 
 # ---- attention -----------------------------------------------------------------------------------------------------
@@ -268,11 +287,14 @@ NN: Final[Mapping[str, Converter]] = MappingProxyType(
         **dict.fromkeys(
             (
                 "scaled_dot_product_attention",
+                "_scaled_dot_product_efficient_attention",
+                "_scaled_dot_product_flash_attention",
                 "_scaled_dot_product_flash_attention_for_cpu",
                 "_scaled_dot_product_attention_math",
             ),
             attention,
         ),
+        "addbmm": addbmm,
         "addmm": addmm("mat1", "mat2"),
         "addmv": addmm("mat", "vec"),
         "baddbmm": addmm("batch1", "batch2"),
@@ -286,6 +308,7 @@ NN: Final[Mapping[str, Converter]] = MappingProxyType(
         "mm": matmul(second="mat2"),
         "mv": matmul(second="vec"),
         "outer": outer,
+        "_trilinear": trilinear,
     }
 )
 """Neural-network operators by the name of the ATen packet."""

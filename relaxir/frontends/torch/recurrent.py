@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from relaxir.frontends.torch.node import Converter, Node
+from relaxir.frontends.torch.shape import pick
 from relaxir.frontends.values import Value
 from relaxir.sym import mul
 
@@ -38,10 +40,8 @@ def layer(kind: str) -> Converter:
         x, states = n.value("input"), n.args["hx"]
         states = states if isinstance(states, tuple) else (states,)
         ways = 2 if n.flag("bidirectional") else 1
-        layers, each = n.integer("num_layers", 1), 4 if n.flag("has_biases") else 2
-        params = n.args["params"]
-        if len(params) != layers * ways * each:
-            n.unsupported("projections")
+        layers, params = n.integer("num_layers", 1), n.args["params"]
+        each = len(params) // (layers * ways)
         single = x.type.rank == 2
         if single:
             x, states = n.emit("expand_dims", x, axes=(1,)), [n.emit("expand_dims", s, axes=(1,)) for s in states]
@@ -52,7 +52,7 @@ def layer(kind: str) -> Converter:
             sets = [params[(index * ways + w) * each :][:each] for w in range(ways)]
             begin = index * ways
             first = [n.emit("strided_slice", s, axes=(0,), begin=(begin,), size=(ways,)) for s in states]
-            y, *ends = one_layer(n, kind, order, x, sets, first)
+            y, *ends = projected(n, x, sets, first) if each % 2 else one_layer(n, kind, order, x, sets, first)
             steps, _, batch, hidden = y.type.shape
             x = n.reshape(n.permute(y, (0, 2, 1, 3)), (steps, batch, mul(ways, hidden)))
             for found, end in zip(last, ends, strict=True):
@@ -87,6 +87,40 @@ def one_layer(
     return n.emit_tuple(kind.partition("_")[0], x, *operands, *first, **attrs)
 
 
+def projected(n: Node, x: Value, sets: Sequence[Sequence[Value]], first: Sequence[Value]) -> tuple[Value, Value, Value]:
+    """An LSTM layer that projects its hidden states, as a loop over the steps; results as of `one_layer`."""
+    ways: list[tuple[Value, ...]] = []
+    for way, (w_ih, w_hh, *biases, w_hr) in enumerate(sets):
+        given, added = biases or (None, None)
+        gates = n.emit("linear", x, w_ih, given)
+        gates = n.emit("flip", gates, axes=(0,)) if way else gates
+        recur = partial(projected_step, n, gates, (w_hh, added, w_hr))
+        h, c, y = n.host.run_loop(recur, [pick(n, s, 0, way) for s in first], x.type.shape[0], None, (gates,))
+        ways.append((n.emit("flip", y, axes=(0,)) if way else y, h, c))
+    outputs, *ends = zip(*ways, strict=True)
+    h, c = (n.emit("stack", *e, axis=0) for e in ends)
+    return n.emit("stack", *outputs, axis=1), h, c
+
+
+def projected_step(
+    n: Node, gates: Value, weights: tuple[Value, Value | None, Value], i: Value, states: tuple[Value, ...]
+) -> tuple[Value, Sequence[Value], Sequence[Value]]:
+    """One step of `projected`; see `LoopBody`."""
+    w_hh, bias, w_hr = weights
+    total = n.emit("add", n.emit("take", gates, i, axis=0), n.emit("linear", states[0], w_hh, bias))
+    h, c = lstm_step(n, total, states[1])
+    h = n.emit("linear", h, w_hr)
+    return n.scalar(True, "bool"), (h, c), (h,)
+
+
+def lstm_step(n: Node, total: Value, state: Value) -> tuple[Value, Value]:
+    """New hidden and cell states from the sums at the gates i, f, g, o."""
+    i, f, g, o = n.emit_tuple("split", total, sizes=(state.type.shape[-1],) * 4, axis=-1)
+    kept = n.emit("multiply", n.emit("sigmoid", f), state)
+    c = n.emit("add", kept, n.emit("multiply", n.emit("sigmoid", i), n.emit("tanh", g)))
+    return n.emit("multiply", n.emit("sigmoid", o), n.emit("tanh", c)), c
+
+
 def cell(kind: str) -> Converter:
     """One step of a layer."""
 
@@ -104,10 +138,7 @@ def cell(kind: str) -> Converter:
         total = n.emit("add", a, b)
         if kind != "lstm":
             return n.emit(kind.removeprefix("rnn_"), total)
-        i, f, g, o = n.emit_tuple("split", total, sizes=(width,) * 4, axis=-1)
-        kept = n.emit("multiply", n.emit("sigmoid", f), states[1])
-        c = n.emit("add", kept, n.emit("multiply", n.emit("sigmoid", i), n.emit("tanh", g)))
-        return n.emit("multiply", n.emit("sigmoid", o), n.emit("tanh", c)), c
+        return lstm_step(n, total, states[1])
 
     return convert
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from relaxir.frontends.torch.node import Converter, Node
 from relaxir.frontends.values import Value
-from relaxir.sym import max_, sub
+from relaxir.sym import floordiv, max_, mul, sub
 
 INFINITY: Final = float("inf")
 
@@ -94,7 +94,12 @@ def vector_norm(n: Node) -> Value:
     """p-norm over axes."""
     x = n.cast(n.value(), n.out_dtype)
     order = float(n.number("ord" if "ord" in n.args else "p", 2))
-    attrs = {"axes": n.axes(), "keepdims": n.flag("keepdim")}
+    return p_norm(n, x, order, n.axes(), n.flag("keepdim"))
+
+
+def p_norm(n: Node, x: Value, order: float, axes: tuple[int, ...] | None, keepdims: bool = False) -> Value:
+    """``sum(abs(x) ** order) ** (1 / order)``; infinite orders are extremes, order 0 counts."""
+    attrs = {"axes": axes, "keepdims": keepdims}
     if order in (1.0, 2.0):
         return n.emit("l1_norm" if order == 1.0 else "l2_norm", x, **attrs)
     size = n.emit("abs", x)
@@ -104,6 +109,21 @@ def vector_norm(n: Node) -> Value:
         return n.emit("sum", n.cast(n.truth(x), x.type.dtype), **attrs)
     total = n.emit("sum", n.emit("power", size, n.scalar(order, x.type.dtype)), **attrs)
     return n.emit("power", total, n.scalar(1 / order, x.type.dtype))
+
+
+def distances(n: Node, a: Value, b: Value) -> Value:
+    """p-norms of the differences of all rows of two tensors."""
+    left, right = n.emit("expand_dims", a, axes=(-2,)), n.emit("expand_dims", b, axes=(-3,))
+    return p_norm(n, n.emit("subtract", left, right), float(n.number("p", 2)), (-1,))
+
+
+def pair_distances(n: Node) -> Value:
+    """Distances of rows ``i < j`` of a matrix, as a vector."""
+    x = n.value()
+    rows = x.type.shape[0]
+    above = n.emit("triu", n.full((rows, rows), 1, "bool"), k=1)
+    flat = [n.reshape(v, (mul(rows, rows),)) for v in (distances(n, x, x), above)]
+    return n.reshape(n.emit("compress", *flat, axis=0), (floordiv(mul(rows, sub(rows, 1)), 2),))
 
 
 def count_nonzero(n: Node) -> Value:
@@ -220,7 +240,9 @@ def diff(n: Node) -> Value:
 
 REDUCTION: Final[Mapping[str, Converter]] = MappingProxyType(
     {
+        "_cdist_forward": lambda n: distances(n, n.value("x1"), n.value("x2")),
         "_log_softmax": softmax("log_softmax"),
+        "_pdist_forward": pair_distances,
         "_safe_softmax": safe_softmax,
         "_softmax": softmax("softmax"),
         "all": truth_reduction("all"),

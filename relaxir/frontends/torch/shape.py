@@ -1,4 +1,4 @@
-"""Converters of views, data movement and creation."""
+"""Converters of views and data movement."""
 
 from __future__ import annotations
 
@@ -117,13 +117,32 @@ def repeat(n: Node) -> Value:
 
 def repeat_interleave(n: Node) -> Value:
     """Each element repeated."""
-    times = n.get("repeats")
+    times = n.args.get("repeats")
+    x = n.value() if "self" in n.args else None
     if isinstance(times, Value):
-        n.unsupported("a tensor of repeats")
-    x = n.value()
+        return repeated(n, x, times)
+    assert x is not None
     if not n.has("dim"):
         return n.emit("repeat", n.reshape(x, (product(x.type.shape),)), repeats=times, axis=0)
     return n.emit("repeat", x, repeats=times, axis=n.axis())
+
+
+def repeated(n: Node, x: Value | None, times: Value) -> Value:
+    """Elements or slices repeated as often as a tensor says; without any the positions themselves."""
+    times = n.cast(times, "int64")
+    if x is not None:  # one number serves all
+        extent = x.type.shape[n.axis()] if n.has("dim") else product(x.type.shape)
+        times = n.broadcast(times, (extent,))
+    ends = n.emit("cumsum", times, axis=0)
+    total = n.get("output_size")
+    if total is None:
+        (total,) = n.read(n.emit("sum", times, axes=None), 0, "repeated")
+    places = n.emit("arange", start=0, stop=total, step=1, dtype="int64")
+    found = n.emit("searchsorted", ends, places, right=True)
+    if x is None:
+        return found
+    line = x if n.has("dim") else n.reshape(x, (product(x.type.shape),))
+    return n.emit("take", line, found, axis=n.axis() if n.has("dim") else 0)
 
 
 def cat(n: Node) -> Value:
@@ -362,55 +381,12 @@ def select_scatter(n: Node) -> Value:
     )
 
 
-# ---- creation ------------------------------------------------------------------------------------------------------
-
-
-def filled(number: float | None, like: bool = False) -> Converter:
-    """A tensor of one value: a fixed one, or the argument ``fill_value``."""
-
-    def convert(n: Node) -> Value:
-        shape = n.shape if like else n.dims("size")
-        return n.full(shape, n.get("fill_value") if number is None else number, n.out_dtype)
-
-    return convert
-
-
-def scalar_tensor(n: Node) -> Value:
-    """A number as a tensor."""
-    return n.operand(n.get("s"), n.out_dtype)
-
-
-def arange(n: Node) -> Value:
-    """Numbers from start to end by a step."""
-    dtype = n.out_dtype
-    start, stop, step = n.get("start", 0), n.get("end"), n.get("step", 1)
-    if any(isinstance(v, Value) for v in (start, stop, step)):
-        return n.emit("range", *(n.operand(v, dtype) for v in (start, stop, step)))
-    floats = any(isinstance(v, float) for v in (start, stop, step))
-    if floats and all(isinstance(v, int | float) for v in (start, stop, step)):
-        return n.emit("arange", start=float(start), stop=float(stop), step=float(step), dtype=dtype)
-    if floats:
-        return n.emit("range", *(n.operand(v, dtype) for v in (start, stop, step)))
-    return n.cast(n.emit("arange", start=start, stop=stop, step=step, dtype="int64"), dtype)
-
-
-def eye(n: Node) -> Value:
-    """Ones on the diagonal."""
-    rows = n.get("n")
-    return n.emit("eye", n=rows, m=n.get("m", rows), dtype=n.out_dtype)
-
-
 SHAPE: Final[Mapping[str, Converter]] = MappingProxyType(
     {
         **dict.fromkeys(("view", "reshape", "_unsafe_view", "_reshape_alias"), view),
         **dict.fromkeys(("view_as", "reshape_as"), view_as),
-        **{k: filled(0) for k in ("zeros", "new_zeros", "empty", "new_empty", "empty_permuted")},
-        **{k: filled(0, like=True) for k in ("zeros_like", "empty_like")},
-        **{k: filled(1) for k in ("ones", "new_ones")},
-        **{k: filled(None) for k in ("full", "new_full")},
         **{k: border("reflect") for k in ("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")},
         **{k: border("edge") for k in ("replication_pad1d", "replication_pad2d", "replication_pad3d")},
-        "arange": arange,
         "broadcast_to": expand,
         "cat": cat,
         "chunk": chunk,
@@ -419,15 +395,12 @@ SHAPE: Final[Mapping[str, Converter]] = MappingProxyType(
         "diagonal": diagonal,
         "expand": expand,
         "expand_as": expand_as,
-        "eye": eye,
         "flatten": flatten,
         "flip": flip,
-        "full_like": filled(None, like=True),
         "mT": turned,
         "movedim": movedim,
         "narrow": narrow,
         "numpy_T": lambda n: n.permute(n.value(), tuple(reversed(range(len(n.shape))))),
-        "ones_like": filled(1, like=True),
         "pad": pad,
         "permute": permute,
         "pixel_shuffle": pixel_shuffle,
@@ -435,7 +408,6 @@ SHAPE: Final[Mapping[str, Converter]] = MappingProxyType(
         "repeat": repeat,
         "repeat_interleave": repeat_interleave,
         "roll": roll,
-        "scalar_tensor": scalar_tensor,
         "select": select,
         "select_scatter": select_scatter,
         "slice": slice_,
@@ -457,4 +429,4 @@ SHAPE: Final[Mapping[str, Converter]] = MappingProxyType(
         "unsqueeze": unsqueeze,
     }
 )
-"""Views, data movement and creation by the name of the ATen packet."""
+"""Views and data movement by the name of the ATen packet."""

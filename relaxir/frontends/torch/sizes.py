@@ -243,6 +243,8 @@ SIZES: Final[Mapping[str, Converter]] = MappingProxyType(
     {
         "_assert_async": assert_tensor,
         "_assert_scalar": assert_scalar,
+        "_functional_assert_async": assert_tensor,
+        "_make_dep_token": nothing,
         "_assert_tensor_metadata": nothing,
         "_local_scalar_dense": item,
         "item": item,

@@ -9,10 +9,12 @@ from typing import Final
 import torch
 
 from relaxir.frontends.torch.control import CONTROL
+from relaxir.frontends.torch.creation import CREATION
 from relaxir.frontends.torch.elementwise import ELEMENTWISE
 from relaxir.frontends.torch.index import INDEX
 from relaxir.frontends.torch.nn import NN
 from relaxir.frontends.torch.node import Converter, target_name
+from relaxir.frontends.torch.order import ORDER
 from relaxir.frontends.torch.pool import POOL
 from relaxir.frontends.torch.recurrent import RECURRENT
 from relaxir.frontends.torch.reduction import REDUCTION
@@ -20,7 +22,7 @@ from relaxir.frontends.torch.shape import SHAPE
 from relaxir.frontends.torch.sizes import FUNCTION, SIZES
 
 ATEN: Final[Mapping[str, Converter]] = MappingProxyType(
-    {**ELEMENTWISE, **INDEX, **NN, **POOL, **RECURRENT, **REDUCTION, **SHAPE, **SIZES}
+    {**CREATION, **ELEMENTWISE, **INDEX, **NN, **ORDER, **POOL, **RECURRENT, **REDUCTION, **SHAPE, **SIZES}
 )
 """Converters by the name of the ATen packet: ``add`` for ``aten.add.Tensor``."""
 OTHER: Final[Mapping[str, Converter]] = MappingProxyType({**FUNCTION, **CONTROL})
@@ -28,8 +30,10 @@ OTHER: Final[Mapping[str, Converter]] = MappingProxyType({**FUNCTION, **CONTROL}
 
 
 def converter_of(target: object) -> Converter | None:
-    """The converter of a node's target, if there is one; that of ``add`` also serves ``add_``."""
+    """The converter of a node's target, if there is one; that of ``add`` also serves ``add_``, and ``t`` ``t_copy``."""
     if isinstance(target, torch._ops.OpOverload):
         name = target._schema.name.removeprefix("aten::")
-        return ATEN.get(name.removesuffix("_") if target._schema.is_mutable and name not in ATEN else name)
+        if name not in ATEN:
+            name = name.removesuffix("_" if target._schema.is_mutable else "_copy")
+        return ATEN.get(name)
     return OTHER.get(target_name(target))

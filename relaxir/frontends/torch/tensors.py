@@ -40,6 +40,16 @@ def dtype_name(dtype: torch.dtype) -> str:
     return name
 
 
+def extremes(dtype: str) -> tuple[float, float]:
+    """Least and greatest number of a dtype: infinities for floats."""
+    if TORCH[dtype].is_floating_point:
+        return float("-inf"), float("inf")
+    if dtype == "bool":
+        return 0, 1
+    limits = torch.iinfo(TORCH[dtype])
+    return limits.min, limits.max
+
+
 def constant(tensor: torch.Tensor) -> Constant:
     """A tensor as a constant; it shares memory where the tensor is compact and on the CPU."""
     dtype = dtype_name(tensor.dtype)

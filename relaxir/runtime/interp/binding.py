@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from relaxir.ir.types import ShapeType, TensorType, TupleType, Type, describe, free_dims_of_type
 from relaxir.support.dtypes import info
 from relaxir.support.errors import ArgumentError, InternalError, RuntimeShapeError
-from relaxir.sym import Dim, DimLike, Facts, Relation, evaluate, free_dims, to_text, unify
+from relaxir.sym import Dim, DimLike, Facts, Relation, evaluate, exact, free_dims, to_text, unify
 
 Array = NDArray[Any]
 Value: TypeAlias = "Array | tuple[Any, ...]"
@@ -74,7 +74,7 @@ def bind_dims(pairs: Sequence[Pair], dims: dict[str, int], names: Sequence[Dim],
 
 
 def _check_extent(formal: DimLike, size: int, place: str, dims: Mapping[str, int], where: str) -> None:
-    expected = evaluate(formal, dims)
+    expected = exact(formal, dims)
     if expected == size:
         return
     if isinstance(formal, int):
@@ -101,13 +101,13 @@ def check_relations(relations: Sequence[Relation], dims: Mapping[str, int], wher
     """
     for relation in relations:
         if not holds(relation, dims):
-            left, right = evaluate(relation.left, dims), evaluate(relation.right, dims)
+            left, right = exact(relation.left, dims), exact(relation.right, dims)
             raise RuntimeShapeError(f"{where}: needs {relation}, but the sides are {left} and {right}")
 
 
 def holds(relation: Relation, dims: Mapping[str, int]) -> bool:
     """Whether a relation is true at given sizes."""
-    left, right = evaluate(relation.left, dims), evaluate(relation.right, dims)
+    left, right = exact(relation.left, dims), exact(relation.right, dims)
     return {"==": left == right, "<=": left <= right, "<": left < right}[relation.op]
 
 
@@ -127,7 +127,7 @@ def learn_result(t: Type, value: Value, dims: dict[str, int], names: Sequence[Di
 def allocate_results(t: Type, dims: Mapping[str, int]) -> tuple[Array, ...]:
     """Zeroed arrays for a tensor type or a tuple of them, flattened."""
     if isinstance(t, TensorType):
-        return (np.zeros(tuple(evaluate(d, dims) for d in t.shape), info(t.dtype).numpy),)
+        return (np.zeros(tuple(exact(d, dims) for d in t.shape), info(t.dtype).numpy),)
     if isinstance(t, TupleType):
         return tuple(a for part in t.fields for a in allocate_results(part, dims))
     raise InternalError(f"a call cannot fill a result of type {describe(t)}")

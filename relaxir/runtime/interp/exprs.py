@@ -12,8 +12,24 @@ from relaxir.runtime.interp import numerics
 from relaxir.runtime.interp.lanes import Affine, Lanes
 from relaxir.runtime.interp.memory import Memory, of_array
 from relaxir.support.errors import InternalError
-from relaxir.sym import DimLike, evaluate
-from relaxir.tir import Bcast, Binary, BinOp, Buffer, Call, Cast, Const, Expr, Extent, Load, Select, Size, Var, Word
+from relaxir.sym import DimLike, exact
+from relaxir.tir import (
+    Bcast,
+    Binary,
+    BinOp,
+    Bits,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Extent,
+    Load,
+    Select,
+    Size,
+    Var,
+    Word,
+)
 
 Array = NDArray[Any]
 Value: TypeAlias = "Array | Affine"
@@ -43,7 +59,7 @@ class Evaluator:
             return dim
         known = self._sizes.get(id(dim))
         if known is None:
-            known = self._sizes[id(dim)] = (dim, evaluate(dim, self.dims))
+            known = self._sizes[id(dim)] = (dim, exact(dim, self.dims))
         return known[1]
 
     def set_dim(self, name: str, value: int | None) -> None:
@@ -159,6 +175,8 @@ class Evaluator:
             if expr.dtype == expr.value.dtype:
                 return value
             return numerics.cast(self.array(value), expr.value.dtype, expr.dtype)
+        if isinstance(expr, Bits):
+            return numerics.bits(self.values_of(expr.value), expr.value.dtype, expr.dtype)
         if isinstance(expr, Select):
             return self._select(expr)
         raise InternalError(f"the interpreter does not know the expression {type(expr).__name__}")

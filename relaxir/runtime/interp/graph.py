@@ -30,7 +30,7 @@ from relaxir.ir.expr import (
 )
 from relaxir.ir.module import IRModule
 from relaxir.ir.op import map_attrs
-from relaxir.ir.types import AnyType, ShapeType, TensorType, TupleType, Type, free_dims_of_type
+from relaxir.ir.types import AnyType, ShapeType, TensorType, TupleType, Type, free_dims_of_type, type_dims
 from relaxir.runtime.interp.binding import (
     Pair,
     Value,
@@ -52,8 +52,7 @@ from relaxir.support.errors import (
     RuntimeShapeError,
     UnsupportedError,
 )
-from relaxir.sym import DimLike, free_dims
-from relaxir.sym import evaluate as evaluate_dim
+from relaxir.sym import DimLike, exact, free_dims
 from relaxir.tir import PrimFunc
 
 Array = NDArray[Any]
@@ -132,7 +131,7 @@ class _Frame:
             raise_failure(check, [self.size(a) for a in check.args])
 
     def size(self, d: DimLike) -> int:
-        return evaluate_dim(d, self.dims)
+        return exact(d, self.dims)
 
     def eval(self, expr: Expr) -> Value:
         match expr:
@@ -194,6 +193,9 @@ class _Frame:
         return np.zeros((0, *known), info(t.dtype).numpy)
 
     def _call(self, expr: Expr) -> Value:
+        for d in type_dims(expr.type):
+            if all(s.name in self.dims for s in free_dims(d)):
+                self.size(d)  # fails where it does not fit 64 bits
         match expr:
             case OpCall():
                 return self._op(expr)
@@ -239,9 +241,7 @@ class _Frame:
             raise InternalError(f"`{expr.callee}` takes {len(func.dims)} dims and was given {len(expr.dims)}")
         dims = {d.name: self.size(value) for d, value in zip(func.dims, expr.dims, strict=True)}
         results = allocate_results(expr.type, self.dims)
-        scratch = tuple(
-            np.zeros(tuple(evaluate_dim(d, dims) for d in b.shape), info(b.dtype).numpy) for b in func.scratch
-        )
+        scratch = tuple(np.zeros(tuple(exact(d, dims) for d in b.shape), info(b.dtype).numpy) for b in func.scratch)
         inputs = [np.ascontiguousarray(a).reshape(a.shape) for a in self._flat_args(expr.args)]
         run_prim_func(func, (*inputs, *results, *scratch), dims)
         return rebuild(expr.type, iter(results))

@@ -72,6 +72,14 @@ def cast(values: Array, source: str, target: str) -> Array:
     return rounded(values, target)
 
 
+def bits(values: Array, source: str, target: str) -> Array:
+    """Values in flight whose stored bits are those of other values of the same size."""
+    stored: Array = np.ascontiguousarray(to_memory(values, source)).reshape(np.shape(values))
+    if target == "bool":
+        return np.asarray(stored != 0)
+    return from_memory(stored.view(info(target).numpy), target)
+
+
 def _saturated(values: Array, target: np.dtype[Any]) -> Array:
     limits = np.iinfo(target)
     whole = np.trunc(np.asarray(values, np.float64))

@@ -11,6 +11,7 @@ from relaxir.schedule.rules.attention import AttentionRule
 from relaxir.schedule.rules.contraction import ContractionRule
 from relaxir.schedule.rules.rows import RowsRule
 from relaxir.schedule.rules.stage import FallbackRule, InjectiveRule, ReductionRule
+from relaxir.schedule.rules.windows import WindowsRule
 from relaxir.tir import Stmt
 
 
@@ -29,6 +30,7 @@ class Rule(Protocol):
 
 RULES: Final[tuple[Rule, ...]] = (
     AttentionRule(),
+    WindowsRule(),
     ContractionRule(),
     RowsRule(),
     InjectiveRule(),

@@ -1,4 +1,4 @@
-"""Contractions: matrix products, batched ones, and convolutions once their padding is staged.
+"""Contractions: matrix products and batched ones; convolutions are in `relaxir.schedule.rules.windows`.
 
 One axis gives the lanes of a register tile (contiguous in one factor, absent from the other), one its rows (the other
 way round); the rest are loops. A factor that is not contiguous along any usable lane axis is packed panel by panel on
@@ -13,18 +13,19 @@ from dataclasses import dataclass, replace
 from relaxir.schedule.dot import schedule_dot
 from relaxir.schedule.epilogue import collect_epilogue
 from relaxir.schedule.loops import Machine, loop, nest, parallel, seq
-from relaxir.schedule.padding import stage_factor
 from relaxir.schedule.program import Program
 from relaxir.schedule.quads import quad_roles
 from relaxir.schedule.roles import Roles, Tail, assign_roles
 from relaxir.schedule.stage_nest import parallel_nest
+from relaxir.schedule.streams import schedule_streams, stream_ranges
 from relaxir.schedule.tile import At, Epilogue, TileSpec, masked, packed_lanes, panel_at, tiles
+from relaxir.schedule.turning import Turned, turn_factors
+from relaxir.schedule.variants import variant
 from relaxir.support.dtypes import info
 from relaxir.sym import DimLike, ceildiv, floordiv, is_const, product
 from relaxir.tir import (
     Alloc,
     Axis,
-    AxisKind,
     Block,
     Buffer,
     Const,
@@ -36,7 +37,6 @@ from relaxir.tir import (
     Load,
     Prefetch,
     Scope,
-    Select,
     Stmt,
     Store,
     Var,
@@ -46,8 +46,8 @@ from relaxir.tir import (
     eq,
     minimum,
 )
-from relaxir.tir.access import affine, loads_of, stride, variables_of
-from relaxir.tir.classify import Contraction, match_contraction
+from relaxir.tir.access import loads_of, stride, variables_of
+from relaxir.tir.classify import match_contraction
 from relaxir.tir.expr import BinOp
 from relaxir.tir.visit import substitute_vars
 
@@ -70,9 +70,6 @@ class ContractionRule:
         found = match_contraction(block) if isinstance(block, Block) else None
         if found is None:
             return None
-        windows = _stage_windows(found, stages[1:], program, machine)
-        if windows is not None:
-            return windows
         words = quad_roles(found)
         roles = assign_roles(found) if words is None else words
         if roles is None:
@@ -82,11 +79,34 @@ class ContractionRule:
             epilogue, taken = collect_epilogue(program, found, stages[1:])
             return schedule_contraction(replace(words, on_the_fly=on_the_fly), epilogue, machine), 1 + taken
         dot = roles.on_the_fly and (_few_rows(roles) or not _fits_stack(roles, machine))
-        if dot and not _contiguous(roles):
+        turned, streams = turn_factors(roles), stream_ranges(roles)
+        always = turned is not None and all(r.known for r in turned.pays)
+        if dot and not always and not _contiguous(roles):
             return None
         epilogue, taken = collect_epilogue(program, found, stages[1:])
         make = schedule_dot if dot else schedule_contraction
-        return make(roles, epilogue, machine), 1 + taken
+
+        def usual() -> Stmt:
+            return make(roles, epilogue, machine)
+
+        def many() -> Stmt:
+            return (
+                usual()
+                if turned is None
+                else variant(turned.pays, lambda: _on_copies(turned, epilogue, machine), usual)
+            )
+
+        body = many() if streams is None else variant(streams, lambda: schedule_streams(roles, epilogue, machine), many)
+        return body, 1 + taken
+
+
+def _on_copies(turned: Turned, epilogue: Epilogue, machine: Machine) -> Stmt:
+    """Fill the copies of the factors, then work on them."""
+    fills = (parallel_nest(copy.fill, machine) for copy in turned.copies)
+    body = seq(*fills, schedule_contraction(turned.roles, epilogue, machine))
+    for copy in turned.copies:
+        body = Alloc(copy.buffer, body)
+    return body
 
 
 def _few_rows(roles: Roles) -> bool:
@@ -99,42 +119,12 @@ def _contiguous(roles: Roles) -> bool:
     return all(stride(e, inner) in (0, 1) for e in (*loads_of(roles.scalar), *loads_of(roles.vector)))
 
 
-def _stage_windows(
-    found: Contraction, following: Sequence[Stmt], program: Program, machine: Machine
-) -> tuple[Stmt, int] | None:
-    """Stage the padded or strided input of a convolution first; None where nothing needs it."""
-    axes = {a.var: a for a in found.block.axes}
-    for var in (*found.rows, *found.columns):
-        factor = found.left if var in found.rows else found.right
-        load = factor.then if isinstance(factor, Select) else factor
-        if not isinstance(load, Load) or stride(found.store, var) != 1:
-            continue
-        plain = not isinstance(factor, Select) and stride(load, var) == 1
-        last = affine(load.indices[-1], (var,)) if load.indices and not plain else None
-        if last is None or var not in last[0]:
-            continue
-        width = _panel_width(factor.dtype, axes[var].extent, machine)
-        staged = stage_factor(factor, found.block.axes, axes[var], width)
-        if staged is None:
-            continue
-        others = found.columns if var in found.rows else found.rows
-        row = axes[others[-1]] if others else None
-        spatial = (a for a in found.block.axes if a.kind is AxisKind.SPATIAL)
-        outer = tuple(a for a in spatial if a.var is not var and a is not row)
-        scalar = found.right if var in found.rows else found.left
-        reduce = tuple(axes[v] for v in found.reduce)
-        roles = Roles(scalar, staged.load, axes[var], row, outer, reduce, 0, False, padded=True)
-        epilogue, taken = collect_epilogue(program, found, following)
-        body = schedule_contraction(roles, epilogue, machine)
-        return Alloc(staged.buffer, seq(parallel_nest(staged.fill, machine), body)), 1 + taken
-    return None
-
-
 def _width(roles: Roles, machine: Machine) -> int:
-    return roles.packed or _panel_width(roles.vector.dtype, roles.lane.extent, machine)
+    return roles.packed or panel_width(roles.vector.dtype, roles.lane.extent, machine)
 
 
-def _panel_width(dtype: str, extent: DimLike, machine: Machine) -> int:
+def panel_width(dtype: str, extent: DimLike, machine: Machine) -> int:
+    """Lanes of a tile along an axis."""
     lanes = machine.target.lanes(dtype)
     width = -(-machine.config.nr // lanes) * lanes
     return max(lanes, min(width, -(-int(extent) // lanes) * lanes)) if is_const(extent) else width
@@ -171,12 +161,20 @@ class Job:
         return as_expr(self.roles.lane.extent)
 
 
-def schedule_contraction(roles: Roles, epilogue: Epilogue, machine: Machine) -> Stmt:
-    """Loops over outer axes, row blocks and panels, split over threads, around register tiles."""
+def schedule_contraction(roles: Roles, epilogue: Epilogue, machine: Machine, panels_first: bool = False) -> Stmt:
+    """Loops over outer axes, row blocks and panels, split over threads, around register tiles.
+
+    Args:
+        roles: which axis plays which part.
+        epilogue: what follows each sum.
+        machine: target and configuration.
+        panels_first: a panel stays in cache while the outer axes run, not the rows while the panels do.
+
+    """
     job = Job(roles, epilogue, machine, _width(roles, machine))
     row = roles.row
     panels = Axis(Var("panel"), ceildiv(roles.lane.extent, job.width))
-    one = _one_row(job) if roles.packed else None
+    one = _one_row(job, panels_first) if roles.packed else None
     if row is None or row.extent == 1:
         if one is not None:
             return one
@@ -187,7 +185,8 @@ def schedule_contraction(roles: Roles, epilogue: Epilogue, machine: Machine) -> 
     body = _panel(job, panels.var, rows)
     for var, value in reversed(lets):
         body = Let(var, value, body)
-    many = parallel((*_around(roles), blocks, *_within(roles), panels), body, machine)
+    order = (*_around(roles), blocks, *_within(roles), panels)
+    many = parallel((panels, *order[:-1]) if panels_first else order, body, machine)
     if dotted:
         return If(as_expr(row.extent) <= const(FEW_ROWS), schedule_dot(roles, epilogue, machine), many)
     if one is None or is_const(row.extent):
@@ -355,7 +354,7 @@ def _lines(job: Job, load: Load) -> range:
     return range(0, job.width, max(1, LINE_BYTES // info(load.dtype).bytes))
 
 
-def _one_row(job: Job) -> Stmt:
+def _one_row(job: Job, panels_first: bool) -> Stmt:
     """One row times packed panels: several panels side by side keep several memory streams busy."""
     roles, count = job.roles, job.machine.config.panels
     total = ceildiv(roles.lane.extent, job.width)
@@ -381,7 +380,7 @@ def _one_row(job: Job) -> Stmt:
 
     body = _side_by_side(total, first, count, make)
     body = Let(first, group.var * count, body)
-    return parallel((*roles.outer, group), body, job.machine)
+    return parallel((group, *roles.outer) if panels_first else (*roles.outer, group), body, job.machine)
 
 
 def _ahead(job: Job, at: At, count: int) -> Callable[[Expr], Stmt] | None:

@@ -9,17 +9,37 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from relaxir.schedule.lanes import join_lanes
-from relaxir.schedule.loops import Machine, parallel
+from relaxir.schedule.loops import Machine, parallel, seq
 from relaxir.schedule.program import Program, accesses_of, reindex
-from relaxir.schedule.stage_nest import choose_lane, serial_nest
+from relaxir.schedule.stage_nest import block_reduces, choose_lane, serial_nest
 from relaxir.support.dtypes import info
 from relaxir.sym import is_const, product
-from relaxir.tir import Alloc, AxisKind, Block, Buffer, Expr, Scope, Stmt, Store, Var
-from relaxir.tir.access import is_identity
+from relaxir.tir import (
+    Alloc,
+    AxisKind,
+    Block,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    For,
+    ForKind,
+    Intrinsic,
+    Load,
+    Prefetch,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
+from relaxir.tir.access import is_identity, stride
 from relaxir.tir.classify import match_contraction
-from relaxir.tir.visit import buffers_of, stores_of, substitute_vars
+from relaxir.tir.visit import all_exprs, buffers_of, stores_of, substitute_vars
 
 PRIVATE_BYTES = 16384  # a row-local value up to this size goes to the stack
+FETCHED = 256  # least elements of a row for which the next one is asked for
+COSTLY = frozenset({Intrinsic.EXP, Intrinsic.EXPM1, Intrinsic.TANH, Intrinsic.ERF, Intrinsic.SIGMOID, Intrinsic.LOG})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +68,14 @@ class RowsRule:
 
 
 def _worthwhile(group: Sequence[Block]) -> bool:
-    """Whether a later stage reads what an earlier one wrote (otherwise nothing is gained)."""
+    """Whether a later stage reads what an earlier one wrote, or all reduce the same (otherwise nothing is gained)."""
     written: set[Buffer] = set()
     for block in group:
         if written & {e.buffer for e in accesses_of(block)}:
             return True
         written |= {s.buffer for s in stores_of(block)}
-    return False
+    reads = [{e.buffer for e in all_exprs(b) if isinstance(e, Load)} for b in group]
+    return all(block_reduces(b) for b in group) and all(r == reads[0] for r in reads)
 
 
 def _spatial(block: Block) -> int:
@@ -97,11 +118,38 @@ def _together(program: Program, group: Sequence[Block], leading: int, later: Seq
         shared: dict[Var, Expr] = {old.var: new.var for old, new in zip(block.axes, axes, strict=False)}
         renamed = replace(block, body=substitute_vars(block.body, shared), init=_renamed(block.init, shared))
         nests.append(serial_nest(renamed, machine, leading))
-    body = join_lanes(nests)
+    body = _fetching(join_lanes(nests), axes[-1].var, set(program.params))
     for buffer in _private(program, group, leading, later):
         cell = replace(buffer, shape=buffer.shape[leading:], scope=Scope.STACK)
         body = Alloc(cell, reindex(body, {buffer: cell}, {buffer: lambda old: old[leading:]}))
     return parallel(axes, body, machine)
+
+
+def _fetching(body: Stmt, row: Var, params: set[Buffer]) -> Stmt:
+    """Ask for the next row while this one is computed: the first loop over a row, usually a reduction, finds it near.
+
+    Only where a loop computes costly functions (others are as fast as memory, and lose by it), for rows of some length.
+
+    before: ``vector k: y[i, k] = exp(x[i, k] - top)``; after: ``vector k: prefetch x[i + 1, k]; y[i, k] = ...``
+    """
+    stmts = body.stmts if isinstance(body, Seq) else (body,)
+    return seq(*(_fetch_beside(s, row, params) if isinstance(s, For) else s for s in stmts))
+
+
+def _fetch_beside(loop: For, row: Var, params: set[Buffer]) -> Stmt:
+    short = isinstance(loop.extent, Const) and loop.extent.value < FETCHED
+    if loop.kind is not ForKind.VECTOR or short or not _costly(loop):
+        return loop
+    for load in accesses_of(loop.body):
+        reads = isinstance(load, Load) and load.buffer in params and stride(load, loop.var) == 1
+        if reads and any(i is row for i in load.indices):
+            after = tuple(i + 1 if i is row else i for i in load.indices)
+            return replace(loop, body=seq(Prefetch(load.buffer, after), loop.body))
+    return loop
+
+
+def _costly(loop: For) -> bool:
+    return any(isinstance(e, Call) and e.fn in COSTLY for e in all_exprs(loop.body))
 
 
 def _renamed(init: Stmt | None, names: Mapping[Var, Expr]) -> Stmt | None:

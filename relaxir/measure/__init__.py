@@ -1,0 +1,18 @@
+"""Measuring compiled code: rounds against a peer, kernels of a call, and the machine's own limits."""
+
+from relaxir.measure.peaks import Peaks, measure_peaks
+from relaxir.measure.profiles import KernelTime, Profile, profile
+from relaxir.measure.rounds import Comparison, Timing, interleave
+from relaxir.measure.trace import write_trace
+
+__all__ = (
+    "Comparison",
+    "KernelTime",
+    "Peaks",
+    "Profile",
+    "Timing",
+    "interleave",
+    "measure_peaks",
+    "profile",
+    "write_trace",
+)
