@@ -161,6 +161,31 @@ def test_blocks_never_overlap(runtime: Runtime) -> None:
         runtime.free(block)
 
 
+@pytest.mark.parametrize("size", [128 << 10, 200_000, (512 << 10) - 1, 512 << 10, MB, 3 * MB])
+def test_blocks_of_slabs(runtime: Runtime, size: int) -> None:
+    """Neighbours do not touch each other, and a slab goes when its last block does."""
+    before = resident_pages()
+    blocks = [runtime.alloc(size) for _ in range(24)]
+    assert len(set(blocks)) == 24
+    for number, block in enumerate(blocks):
+        assert block is not None
+        assert block % 4096 == 0
+        ctypes.memset(block, number, size)
+    for number, block in enumerate(blocks):
+        assert block is not None
+        text = ctypes.string_at(block, size)
+        assert text[:1] == text[-1:] == bytes([number]) and text.count(number) == size
+    kept, *others = blocks
+    for block in others:
+        runtime.free(block)
+    runtime.cdll.rx_trim(runtime.context)
+    assert ctypes.string_at(kept, size) == bytes(size)
+    runtime.free(kept)
+    runtime.cdll.rx_trim(runtime.context)
+    assert runtime.stats["pooled"] == runtime.stats["live"] == 0
+    assert (resident_pages() - before) * os.sysconf("SC_PAGESIZE") < max(8 * MB, 12 * size), "half of the blocks"
+
+
 def test_trim_gives_all_back(runtime: Runtime) -> None:
     before = resident_pages()
     blocks = [runtime.alloc(8 * MB) for _ in range(4)]

@@ -9,7 +9,8 @@ from relaxir.cost import Config, RuleChooser
 from relaxir.schedule import contraction_plans, pack_func, rewrite_to_packed, schedule
 from relaxir.support.errors import ScheduleError
 from relaxir.sym import dim
-from relaxir.tir import PrimFunc
+from relaxir.tir import Prefetch, PrimFunc
+from relaxir.tir.visit import walk
 from tests.schedule.agree import TARGET, array, run
 from tests.schedule.programs import add, batched, conv, matmul
 
@@ -44,6 +45,15 @@ def test_packed_product_agrees(transposed: bool, k: int, m: int) -> None:
 def test_every_number_of_rows_has_its_tile(config: Config) -> None:
     for n in (*range(20), 31, 33):
         check_packed(matmul(N, 2, 12), n, config)
+
+
+def test_one_row_asks_for_every_line_of_its_panels_once() -> None:
+    config = Config(mr=6, nr=32, panels=4, unroll=4)
+    func = matmul(1, 64, 256)
+    (plan,) = [p for p in contraction_plans(func, config) if p.operand == 1]
+    done = schedule(rewrite_to_packed(func, plan.operand, config), TARGET, config)
+    places = [s.indices for s in walk(done.body) if isinstance(s, Prefetch)]
+    assert len(places) == len(set(map(str, places))) == 4 * 4 * 2  # panels, steps of an iteration, lines of a step
 
 
 def test_constant_rows_agree() -> None:

@@ -1,5 +1,7 @@
 """Facts: conflicts, broadcasting, unification and solving."""
 
+from itertools import product
+
 import pytest
 
 from relaxir.sym import (
@@ -7,6 +9,7 @@ from relaxir.sym import (
     Facts,
     Proof,
     Relation,
+    SymError,
     broadcast,
     dim,
     evaluate,
@@ -180,6 +183,46 @@ def test_solve_linear(expr, solution, needs):
 )
 def test_not_solved(expr):
     assert solve_linear(expr, N, LENGTH) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "after"),
+    [
+        ("broadcast(n, m) == n", "broadcast(m, n) * 3 + m", "n * 3 + m"),
+        ("broadcast(n, m) * 8 == m * 8", "broadcast(n, m) + length", "length + m"),
+        ("broadcast(n, m) == m", "broadcast(broadcast(n, m), length)", "broadcast(length, m)"),
+        ("length == broadcast(n, m), length == n", "broadcast(n, m)", "n"),
+        ("2*broadcast(n, m) == n", "broadcast(n, m)", "broadcast(m, n)"),
+    ],
+)
+def test_an_equality_gives_the_size_of_a_broadcast(text, before, after):
+    facts = Facts(relations=where(text))
+    assert facts.simplify(parse(before, SCOPE)) == facts.simplify(parse(after, SCOPE))
+    assert to_text(facts.simplify(parse(before, SCOPE))) == to_text(parse(after, SCOPE))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["broadcast(n, m) == n", "2*broadcast(n, m) == m + k", "broadcast(n, m) == broadcast(n, k)",
+     "broadcast(broadcast(n, m), k) == k", "broadcast(n, m) == n, broadcast(m, k) == m"],
+)  # fmt: skip
+def test_sizes_of_broadcasts_keep_their_values(text):
+    relations = where(text)
+    facts = Facts(relations=relations)
+    forms = [parse(e, SCOPE) for e in ("broadcast(n, m)", "broadcast(n, m) * k - n", "max(broadcast(m, n), k)",
+                                       "broadcast(broadcast(n, m), k)")]  # fmt: skip
+    seen = 0
+    for values in product(range(4), range(4), range(1, 4)):
+        at = dict(zip("nmk", values, strict=True))
+        try:
+            if not all(evaluate(r.left, at) == evaluate(r.right, at) for r in relations):
+                continue
+            want = [evaluate(e, at) for e in forms]
+        except SymError:  # the sizes do not broadcast
+            continue
+        seen += 1
+        assert [evaluate(facts.simplify(e), at) for e in forms] == want
+    assert seen > 3
 
 
 def test_definitions_meet_step_by_step():

@@ -27,13 +27,16 @@ BLOCK: Final = MappingProxyType(
         "B_SIZE": -64,  # i64: usable bytes
         "B_BUCKET": -56,  # i64
         "B_BASE": -48,  # ptr: what the system gave
-        "B_MAPPED": -40,  # i64: length of the mapping, 0 for aligned_alloc
+        "B_MAPPED": -40,  # i64: length of the mapping, 0 for aligned_alloc, -1 for a part of a slab
         "B_NEXT": -32,  # ptr
         "B_STAMP": -24,  # i64: the context's clock at its return
         "B_OWNER": -16,  # ptr: the context, of a block that a Python array has
     }
 )
 """The header in front of a block, relative to the block."""
+
+SLAB: Final = MappingProxyType({"S_COUNT": 0, "S_AREA": 8, "S_LENGTH": 16})
+"""The start of a slab: blocks that are left of it, and what the system gave."""
 
 WORKSPACE: Final = MappingProxyType(
     {
@@ -90,6 +93,10 @@ NUMBERS: Final = MappingProxyType(
         "C_HEAD": CHUNK_HEAD,
         "O_BYTES": OPTIONS_BYTES,
         "KEEP": 256,  # allocations after which an unused block is given back
+        "SLABBED": 128 << 10,  # result blocks from here on are cut from slabs
+        "WIDE": 512 << 10,  # blocks from here on are cut from wide slabs
+        "SLAB": 2 << 20,
+        "WIDE_SLAB": 8 << 20,
         "PAGED": 4 << 10,  # blocks from here on begin with a page
         "HUGE": 4 << 20,  # blocks from here on are mapped, with huge pages advised
         "HUGE_PAGE": 2 << 20,
@@ -102,5 +109,5 @@ NUMBERS: Final = MappingProxyType(
     }
 )
 
-FIELDS: Final = MappingProxyType({**CONTEXT, **BLOCK, **WORKSPACE, **CHUNK, **OPTIONS, **FUNCTION, **NUMBERS})
+FIELDS: Final = MappingProxyType({**CONTEXT, **BLOCK, **SLAB, **WORKSPACE, **CHUNK, **OPTIONS, **FUNCTION, **NUMBERS})
 """Everything the runtime's text refers to by name."""
