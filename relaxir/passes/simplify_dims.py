@@ -87,11 +87,16 @@ class _Shortener(DimSubstituter):
         """Note the values of symbols that need no name; what is left of the definition."""
         given = ShapeExpr(tuple(map(self.shorten, shape.dims)))
         dims: list[DimLike] = list(type_dims(cast.var.type))
-        for axis, (symbol, value) in enumerate(zip(dims, given.dims, strict=True)):
-            if isinstance(symbol, Dim) and symbol in cast.defines and symbol not in self.kept and _short(value):
+        for axis, (symbol, formula) in enumerate(zip(dims, given.dims, strict=True)):
+            if not isinstance(symbol, Dim) or symbol not in cast.defines:
+                dims[axis] = self.shorten(symbol)
+                continue
+            only = self.facts.simplify(symbol)  # a number where the symbol's range has one element
+            value = only if isinstance(only, int) else formula
+            if symbol not in self.kept and _short(value):
                 self.values[symbol] = dims[axis] = value
                 self.known.clear()
-        var = Var(cast.var.name, ShapeType(tuple(map(self.shorten, dims))))
+        var = Var(cast.var.name, ShapeType(tuple(dims)))
         self.env[cast.var] = var
         return replace(cast, var=var, value=given, defines=tuple(d for d in cast.defines if d not in self.values))
 
