@@ -13,6 +13,7 @@ from relaxir.passes import (
     Decompose,
     DispatchLibrary,
     FoldConstant,
+    FoldLookup,
     FoldQuantize,
     FuseOps,
     FuseTIR,
@@ -50,6 +51,7 @@ GRAPH: Final = (
     MatchAttention(),  # products around a softmax become one operator
     MatchLookup(),  # products with one-hot rows become lookups
     MatchPatterns(),  # activations and normalisations written in parts too
+    FoldLookup(),  # elementwise operators over lookups move into the table
     DeadCode(),
 )
 """Operators to fewer operators."""

@@ -13,6 +13,7 @@ from relaxir.passes.dead_code import DeadCode
 from relaxir.passes.decompose import Decompose
 from relaxir.passes.dispatch_library import DispatchLibrary
 from relaxir.passes.fold_constant import FoldConstant
+from relaxir.passes.fold_lookup import FoldLookup
 from relaxir.passes.fold_quantize import FoldQuantize
 from relaxir.passes.fuse_ops import FuseOps
 from relaxir.passes.fuse_tir import FuseTIR
@@ -34,6 +35,7 @@ from relaxir.passes.sink_views import SinkViews
 PASSES: Final[tuple[type[Pass], ...]] = (
     Canonicalize,
     FoldConstant,
+    FoldLookup,
     FoldQuantize,
     Decompose,
     CommonSubexpressions,
@@ -69,6 +71,7 @@ __all__ = (
     "Decompose",
     "DispatchLibrary",
     "FoldConstant",
+    "FoldLookup",
     "FoldQuantize",
     "FuseOps",
     "FuseTIR",
