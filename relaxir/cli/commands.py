@@ -270,6 +270,8 @@ def check(
     dims: tuple[str, ...],
 ) -> None:
     """Run MODEL in the interpreter after every pass, then compiled; name the first pass that changes a result."""
+    if not rtol >= 0:  # also what is no number
+        raise ArgumentError(f"--rtol {rtol}: expected a number of at least 0", help="for example 1e-4")
     module = load_module(model, dims)
     functions = module.graph_functions()
     if function not in functions:
