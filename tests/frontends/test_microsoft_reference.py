@@ -11,7 +11,7 @@ import pytest
 
 from relaxir.ir.expr import Array
 from tests.frontends.models import f32, run
-from tests.frontends.test_microsoft import H, Case, Feeds, ms, proto_of, q8, real, u8
+from tests.frontends.test_microsoft import Case, Feeds, H, ms, proto_of, q8, real, u8
 
 Reference = Callable[..., Array]
 
