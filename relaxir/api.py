@@ -38,11 +38,11 @@ from relaxir.runtime.facts import Facts, facts_of
 from relaxir.runtime.interp import evaluate as interpret
 from relaxir.runtime.memory import Memory
 from relaxir.runtime.signature import Signature, from_json, signature_of, to_json
-from relaxir.support.checks import check_count, check_kind
+from relaxir.support.checks import check_count, check_function, check_kind
 from relaxir.support.clock import Clock
 from relaxir.support.dtypes import info
 from relaxir.support.elements import held, shown
-from relaxir.support.errors import ArgumentError, LoadError, RelaxirError, TargetError, VerifyError
+from relaxir.support.errors import LoadError, RelaxirError, TargetError, VerifyError
 from relaxir.support.optional import load as load_optional
 from relaxir.sym import DimLike, to_text
 from relaxir.text import parse as parse_text
@@ -361,7 +361,14 @@ def error_text(error: Exception) -> str:
 
 
 def memory(exe: Executable, function: str = "main") -> Memory:
-    """Peak frame memory of a function as a formula in its symbols: print it, or call it with sizes."""
+    """Peak frame memory of a function as a formula in its symbols: print it, or call it with sizes.
+
+    The frames are the function's own: those of other graph functions that it calls are in the formulas of these.
+
+    Raises:
+        ArgumentError: no such function, or something else than an executable.
+    """
+    check_kind("exe", exe, Executable, "pass what rx.compile or rx.load gives")
     exe[function]  # an error that lists the functions, for a wrong name
     return replace(exe.facts.memory[function], known=symbols_of(exe.signatures[function]))
 
@@ -377,9 +384,7 @@ def cost(compiled: Executable | IRModule, function: str = "main") -> Cost:
     """
     if isinstance(compiled, IRModule):
         functions = compiled.graph_functions()
-        if function not in functions:
-            known = ", ".join(f"`{n}`" for n in functions)
-            raise ArgumentError(f"no function `{function}`", code="argument-name", help=f"the module has {known}")
+        check_function(function, functions)
         check_module(compiled)
         planned = DEFAULT.run(compiled, PassContext(target=target_info(make_target("native"), None)))
         signature = signature_of(function, functions[function])

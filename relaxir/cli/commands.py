@@ -26,6 +26,7 @@ from relaxir.passes import Instrument
 from relaxir.passes.instruments import CompareEach, VerifyEach
 from relaxir.runtime.executable import Executable
 from relaxir.runtime.signature import Signature, signature_of
+from relaxir.support.checks import check_function
 from relaxir.support.clock import Clock
 from relaxir.support.errors import ArgumentError, InternalError, RelaxirError
 from relaxir.support.errors import codes as error_codes
@@ -270,11 +271,11 @@ def check(
     dims: tuple[str, ...],
 ) -> None:
     """Run MODEL in the interpreter after every pass, then compiled; name the first pass that changes a result."""
+    if not rtol >= 0:  # also what is no number
+        raise ArgumentError(f"--rtol {rtol}: expected a number of at least 0", help="for example 1e-4")
     module = load_module(model, dims)
     functions = module.graph_functions()
-    if function not in functions:
-        known = ", ".join(f"`{n}`" for n in functions)
-        raise ArgumentError(f"no function `{function}`", code="argument-name", help=f"the module has {known}")
+    check_function(function, functions)
     signature = signature_of(function, functions[function])
     feeds = feed(signature, inputs, sizes, seed, CHECK_SIZE)
     unknown = [n for n in feeds if n not in {i.name for i in signature.inputs}]

@@ -36,7 +36,7 @@ def load_module(path: Path, dims: Sequence[str]) -> IRModule:
             raise LoadError(f"`{path}` is not text: {error}", code="load-malformed") from error
         return rx.parse(text, constants if constants.is_file() else None, str(path))
     if kind == LIBRARY:
-        raise LoadError(f"`{path}` is compiled: only `relaxir run` takes it", code="load-malformed")
+        raise LoadError(f"`{path}` is compiled: only `relaxir run` and `relaxir bench` take it", code="load-malformed")
     if kind not in MODELS:
         raise LoadError(
             f"cannot tell what `{path}` is", code="load-malformed", help="name an ONNX model .onnx and IR text .rx"

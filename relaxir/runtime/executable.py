@@ -19,7 +19,7 @@ from relaxir.runtime.facts import Facts
 from relaxir.runtime.quick import INTERFACE, QuickCall
 from relaxir.runtime.records import CallRecord, Marshal
 from relaxir.runtime.signature import Signature
-from relaxir.support.checks import check_count, check_kind
+from relaxir.support.checks import check_count, check_function, check_kind
 from relaxir.support.dtypes import info
 from relaxir.support.elements import shown
 from relaxir.support.errors import (
@@ -280,10 +280,8 @@ class Executable:
         return self._loaded
 
     def __getitem__(self, name: object) -> CompiledFunction:
-        if not isinstance(name, str) or name not in self._functions:
-            known = ", ".join(f"`{n}`" for n in self._functions)
-            raise ArgumentError(f"no function `{name}`", help=f"the module has {known}")
-        return self._functions[name]
+        check_function(name, self._functions)
+        return self._functions[str(name)]
 
     def __iter__(self) -> Any:
         return iter(self._functions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 from relaxir.support.errors import ArgumentError
@@ -21,6 +22,18 @@ def check_kind(what: str, value: object, kinds: type | tuple[type, ...], help: s
             code="argument-type",
             help=help or f"pass {names}",
         )
+
+
+def check_function(name: object, functions: Iterable[str]) -> None:
+    """Refuse the name of a function that a module does not have.
+
+    Raises:
+        ArgumentError: naming the functions that are there.
+    """
+    known = list(functions)
+    if name not in known:
+        shown = ", ".join(f"`{n}`" for n in known) or "no functions"
+        raise ArgumentError(f"no function `{name}`", code="argument-name", help=f"the module has {shown}")
 
 
 def check_count(what: str, value: Any, low: int = 1, high: int = (1 << 31) - 1) -> int:

@@ -14,9 +14,12 @@ from typing import BinaryIO
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Give a stream whose content becomes ``path`` when the block ends well; after an error nothing is left.
 
-    Raises OSError when the folder is missing or cannot be written.
+    Raises OSError, about ``path``, when the folder is missing or cannot be written.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:  # it tells the name of the passing file, which means nothing to a user
+        raise OSError(error.errno, error.strerror, str(path)) from error
     try:
         with os.fdopen(handle, "wb") as stream:
             yield stream

@@ -168,7 +168,7 @@ def _relations(node: ast.expr, scope: Mapping[str, Dim], text: str) -> Iterator[
                 yield relation
                 left = right
         case _:
-            raise SymError(f"not a relation between dimensions: {text.strip()!r}")
+            raise SymError(f"expected a comparison such as n <= m, got {text.strip()!r}")
 
 
 def comparison(op: ast.cmpop, left: DimLike, right: DimLike) -> Relation | None:

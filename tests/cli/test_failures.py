@@ -87,12 +87,18 @@ def test_dims() -> None:
         (["-f", "other"], "no function `other`"),
         (["-o", "results.txt"], ".npz"),
         (["-o", "/no/such/folder/o.npz"], "load-path"),
+        (["--trace", "/proc/t.json"], "`/proc/t.json`"),
         (["--dim", "n=1..2"], "--dim is for ONNX"),
         (["-i", "missing.npy"], "cannot read"),
     ],
 )
 def test_bad_runs(relaxir: Run, text_model: Path, args: list[str], words: str) -> None:
     assert words in fails(relaxir, "run", text_model, *args)
+
+
+@pytest.mark.parametrize("value", ["nan", "-1"])
+def test_tolerance_must_be_a_number(relaxir: Run, text_model: Path, value: str) -> None:
+    assert "--rtol" in fails(relaxir, "check", text_model, "--rtol", value)
 
 
 def test_bad_inputs(relaxir: Run, onnx_model: Path, tmp_path: Path) -> None:
@@ -122,6 +128,7 @@ def test_bad_inputs(relaxir: Run, onnx_model: Path, tmp_path: Path) -> None:
     ("args", "words"),
     [
         (["--target", "pentium"], "target-unknown"),
+        (["--target", "wasm32"], "target-features"),
         (["-o", "{model}"], "cannot end in .rx"),
         (["-o", "{folder}/model.h"], "cannot end in .h"),
         (["-o", "{folder}"], "a folder stands there"),

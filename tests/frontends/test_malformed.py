@@ -65,6 +65,8 @@ BROKEN: dict[str, tuple[ModelProto, str]] = {
     "input twice": (changed(input_twice), "two inputs.*`x`"),
     "no output": (changed(lambda m: m.graph.output[0].__setattr__("name", "z")), "`z`"),
     "attribute type": (changed(retype), "`axis` must be int"),
+    "list of floats": (model([node("Transpose", "x", "y", perm=[1.0, 0.0])], "x float32[a,b]", "y float32"), "`perm` must be a list of int"),
+    "floats of a window": (model([node("MaxPool", "x", "y", kernel_shape=[2.0, 2.0])], IMAGE, "y float32"), "`kernel_shape` must be a list of int"),
     "empty": (ModelProto(), "no graph"),
     "rank": (model([node("MatMul", "x x", "y")], "x float32[3,4]", "y float32"), "`y` .MatMul."),
     "permutation": (model([node("Transpose", "x", "y", perm=[0, 0])], "x float32[a,b]", "y float32"), "Transpose"),

@@ -48,7 +48,8 @@ def proto_of(n: NodeProto, feeds: Feeds, outputs: str) -> ModelProto:
     )
     made = model([n], declared, outputs, 17)
     made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
-    return made if n.op_type != "EmbedLayerNormalization" else folded(made, feeds, *"wptgc")  # ORT needs their sizes
+    tables = "EmbedLayerNormalization" in n.op_type  # ORT needs their sizes
+    return folded(made, feeds, *(k for k in "wptgc" if k in feeds)) if tables else made
 
 
 Case = tuple[NodeProto, str, Callable[[int, int], Feeds]]
@@ -67,6 +68,12 @@ def normed(b: int, s: int) -> Feeds:
 def embedded(b: int, s: int) -> Feeds:
     tables = {"w": real(20, H), "p": real(12, H), "t": real(2, H), "g": real(H), "c": real(H)}
     return {"i": ints("int32", 20, b, s), "u": ints("int32", 2, b, s), **tables, "m": ints("int32", 2, b, s)}
+
+
+def embedded8(b: int, s: int) -> Feeds:
+    rows = {"w": (20, H), "p": (12, H), "t": (2, H), "g": (H,), "c": (H,)}
+    tables = {k: v for name, shape in rows.items() for k, v in q8(name, *shape).items()}
+    return {**embedded(b, s), **tables}
 
 
 def projected(b: int, s: int) -> Feeds:
@@ -224,6 +231,30 @@ CASES: dict[str, Case] = {
     ),
     "quantised product to floats": (
         ms("QGemm", "x sx zx k sk zk"), "y float32", lambda b, s: {**q8("x", s, H), **q8("k", H, 5)},
+    ),
+    "quantised multiplication": (
+        ms("QLinearMul", "x sx zx k sk zk sy zy"), "y uint8",
+        lambda b, s: {**q8("x", b, s, H), **q8("k", b, 1, H), "sy": f32(0.05), "zy": u8(120)},
+    ),
+    "quantised leaky relu": (
+        ms("QLinearLeakyRelu", "x sx zx sy zy", alpha=0.1), "y uint8",
+        lambda b, s: {**q8("x", b, s, H), "sy": f32(0.02), "zy": u8(100)},
+    ),
+    "integers to floats": (
+        ms("MatMulIntegerToFloat", "x w sx sw zx zw c"), "y float32",
+        lambda b, s: {**q8("x", b, s, H), **q8("w", H, 5), "c": real(5)},
+    ),
+    "product quantised at run time": (
+        ms("DynamicQuantizeMatMul", "x w sw zw c"), "y float32",
+        lambda b, s: {"x": real(b, s, H), **q8("w", H, 5), "c": real(5)},
+    ),
+    "quantised embedding": (
+        ms("QEmbedLayerNormalization", "i u w p t g c m sw sp st sg sc zw zp zt zg zc", "y l"), "y float32; l int32",
+        embedded8,
+    ),
+    "quantised embedding, words and places": (
+        ms("QEmbedLayerNormalization", "i _ w p _ g c _ sw sp _ sg sc zw zp _ zg zc", "y l"), "y float32; l int32",
+        lambda b, s: {k: v for k, v in embedded8(b, s).items() if k[-1] not in "utm"},
     ),
     "quantised attention": (
         ms("QAttention", "x w c sx sw m zx zw", num_heads=2), "y float32",

@@ -69,6 +69,11 @@ def test_mistakes_are_named() -> None:
         rx.cost(exe, "other")
     with pytest.raises(rx.RelaxirError, match="no function `other`"):
         rx.cost(models.mlp(), "other")
+    for module in (models.mlp(), 3):
+        with pytest.raises(rx.RelaxirError, match="exe: expected Executable"):
+            rx.memory(module)  # type: ignore[arg-type]  # what the test is about
+    with pytest.raises(rx.RelaxirError, match="the module has no functions"):
+        rx.cost(rx.IRModule({}))
     with pytest.raises(rx.RelaxirError, match="compiled"):
         rx.cost(np.zeros(3))  # type: ignore[arg-type]  # what the test is about
 

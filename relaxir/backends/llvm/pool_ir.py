@@ -29,6 +29,7 @@ from typing import Final
 
 from relaxir.backends.llvm.pool_threads_ir import threads_text
 from relaxir.backends.llvm.target import Target
+from relaxir.support.errors import TargetError
 
 MAX_CHUNKS: Final = 65535
 """A region of more chunks runs serially."""
@@ -47,10 +48,14 @@ def pool_text(target: Target, spin: int = 2000) -> str:
     """Return the pool for ``target``; a waiting thread executes ``spin`` pauses before it sleeps.
 
     Raises:
-        ValueError: no Linux threads on this architecture.
+        TargetError: no Linux threads on this architecture.
     """
     if target.arch not in _PAUSE:
-        raise ValueError(f"no thread pool for {target.arch}")
+        raise TargetError(
+            f"a library cannot be made for {target.arch}: it has no Linux threads",
+            code="target-features",
+            help=f"libraries are made for {', '.join(_PAUSE)}",
+        )
     declare, call = _PAUSE[target.arch]
     regions = _POOL.substitute(
         PAUSE_DECL=declare, PAUSE=call, FUTEX=_FUTEX[target.arch], SPIN=spin, CHUNKS=MAX_CHUNKS - 1

@@ -40,7 +40,7 @@ def kernel_of(n: Node, index: int) -> Value:
 
 def pool_attrs(n: Node) -> dict[str, object]:
     """Attributes common to poolings."""
-    kernel = n.attr("kernel_shape", ())
+    kernel = n.ints("kernel_shape") or ()
     if not kernel:
         n.fail("attribute `kernel_shape` is missing")
     return {**window(n, kernel), "kernel": kernel, "ceil_mode": bool(n.attr("ceil_mode", 0))}
@@ -79,7 +79,7 @@ def norm_of(n: Node) -> int:
 
 def max_unpool(n: Node) -> Result:
     """Elements back at the places that max pooling took them from."""
-    kernel = n.attr("kernel_shape", ())
+    kernel = n.ints("kernel_shape") or ()
     geometry = {k: v for k, v in window(n, kernel).items() if k in ("strides", "padding")}
     shape: tuple[DimLike, ...] = n.dims(2, low=0, names="u", count=n.rank()) if n.given(2) else ()
     return n.emit("max_unpool", n.input(0), n.input(1), kernel=kernel, output_shape=shape, **geometry)

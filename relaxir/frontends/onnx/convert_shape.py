@@ -30,7 +30,7 @@ def constant(n: Node) -> Result:
     if n.has("value_int"):
         return n.literal(np.array(n.attr("value_int", 0)), "int64")
     if n.has("value_ints"):
-        return n.literal(np.array(n.attr("value_ints", ()), np.int64), "int64")
+        return n.literal(np.array(n.ints("value_ints") or (), np.int64), "int64")
     return n.unsupported("a constant of strings or a sparse constant")
 
 
@@ -53,7 +53,7 @@ def reshape(n: Node) -> Result:
     """Target with -1 and 0."""
     x = n.input(0)
     if n.opset < 5:
-        target: tuple[DimLike, ...] = n.attr("shape", ())
+        target: tuple[DimLike, ...] = n.ints("shape") or ()
     else:
         target = n.dims(1, low=-1, names="r", count=n.declared_rank())
     dims = reshape_target(target, x.type.shape, bool(n.attr("allowzero", 0)), n.facts)
@@ -168,8 +168,8 @@ def slice_(n: Node) -> Result:
     x = n.input(0)
     rank = x.type.rank
     if n.opset < 10:
-        starts: tuple[DimLike, ...] = n.attr("starts", ())
-        ends: tuple[DimLike, ...] = n.attr("ends", ())
+        starts: tuple[DimLike, ...] = n.ints("starts") or ()
+        ends: tuple[DimLike, ...] = n.ints("ends") or ()
         return sliced(n, x, axes_or_all(n, n.ints("axes"), len(starts)), starts, ends, (1,) * len(starts))
     known = n.number(3)
     count = known.size if known is not None else slice_count(n)

@@ -111,12 +111,12 @@ def wide_dim(n: Node, d: DimLike) -> Value:
 
 def tf_idf(n: Node) -> Result:
     """How often each n-gram of a pool occurs in each row, also with items skipped; 1-grams are never skipped over."""
-    x, pool, starts = n.input(0), n.ints("pool_int64s"), n.attr("ngram_counts", ())
+    x, pool, starts = n.input(0), n.ints("pool_int64s"), n.ints("ngram_counts") or ()
     if pool is None:
         n.unsupported("a pool of strings")
     if x.type.rank not in (1, 2):
         n.unsupported(f"tokens of rank {x.type.rank}")
-    places = n.attr("ngram_indexes", ())
+    places = n.ints("ngram_indexes") or ()
     counts: list[Value] = []
     targets: list[int] = []
     first = 0

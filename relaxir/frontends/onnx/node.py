@@ -107,8 +107,17 @@ class Node(Emitter):
         return value  # type: ignore[no-any-return]  # checked against the default above
 
     def ints(self, name: str) -> tuple[int, ...] | None:
-        """A list attribute, or None when it is not given."""
-        return self.attr(name, ()) if self.has(name) else None
+        """A list of integers, or None when it is not given.
+
+        Raises:
+            LoadError: an attribute of another type, or a list of something else.
+        """
+        if not self.has(name):
+            return None
+        found: tuple[object, ...] = self.attr(name, ())
+        if not all(isinstance(v, int) for v in found):
+            raise LoadError(f"attribute `{name}` must be a list of int, got {found!r}", span=self.span)
+        return self.attr(name, ())
 
     def tensor(self, name: str) -> Value | None:
         """A tensor attribute."""
