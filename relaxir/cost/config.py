@@ -12,7 +12,7 @@ class Config:
     """What a schedule rule may choose; every value is legal for every program, only the speed differs.
 
     >>> print(Config(mr=6, nr=16))
-    mr=6 nr=16 panels=4 unroll=4 block=96 row_vector=0 parallel=auto
+    mr=6 nr=16 panels=4 unroll=4 block=96 row_vector=0 ahead=0 parallel=auto
     >>> Config.parse("mr=4 nr=8").mr
     4
 
@@ -23,6 +23,8 @@ class Config:
         unroll: copies of the body in the loop over the reduced axis.
         block: rows between two passes over the weights (what stays in the second-level cache).
         row_vector: elements per step of a vector loop; 0 leaves it to the backend.
+        ahead: bytes between asking for a line of packed weights and using it, in a one-row product; 0 leaves it to the
+            processor.
         parallel: ``auto`` (enough work: all threads) or ``none``.
 
     """
@@ -33,6 +35,7 @@ class Config:
     unroll: int = 4
     block: int = 96
     row_vector: int = 0
+    ahead: int = 0
     parallel: str = "auto"
 
     def __str__(self) -> str:

@@ -16,6 +16,7 @@ class TargetInfo:
         registers: how many vector registers there are.
         masked: whether masked vector loads and stores are cheap.
         threads: how many threads a loop may be split over; 1 keeps every loop serial.
+        cache_bytes: size of the last-level cache; weights beyond it come from memory at every call.
 
     """
 
@@ -23,6 +24,7 @@ class TargetInfo:
     registers: int = 16
     masked: bool = False
     threads: int = 4
+    cache_bytes: int = 32 << 20
 
     def lanes(self, dtype: str) -> int:
         """Elements of a dtype in one vector register, at least 1."""

@@ -48,7 +48,7 @@ def test_every_number_of_rows_has_its_tile(config: Config) -> None:
 
 
 def test_one_row_asks_for_every_line_of_its_panels_once() -> None:
-    config = Config(mr=6, nr=32, panels=4, unroll=4)
+    config = Config(mr=6, nr=32, panels=4, unroll=4, ahead=8192)
     func = matmul(1, 64, 256)
     (plan,) = [p for p in contraction_plans(func, config) if p.operand == 1]
     done = schedule(rewrite_to_packed(func, plan.operand, config), TARGET, config)

@@ -52,7 +52,6 @@ from relaxir.tir.expr import BinOp
 from relaxir.tir.visit import substitute_vars
 
 CACHE_BYTES = 262144  # part of the second-level cache that a block of rows may fill
-AHEAD_BYTES = 8192  # between asking for a line of packed weights and using it: what memory gives while it answers
 LINE_BYTES = 64  # of a cache line
 FEW_ROWS = 2  # so few rows do not pay for packing a factor on the fly
 PACK_BYTES = 65536  # a panel packed on the stack: fits the second-level cache with room
@@ -387,10 +386,10 @@ def _ahead(job: Job, at: At, count: int) -> Callable[[Expr], Stmt] | None:
     """Each iteration asks for what the same panels hold a few iterations later: the processor's own guesses lag."""
     roles, unroll = job.roles, job.machine.config.unroll
     load = next((e for e in loads_of(roles.vector) if packed_lanes(e, roles.lane)), None)
-    if load is None or len(roles.reduce) > 1:
+    if load is None or len(roles.reduce) > 1 or not job.machine.config.ahead:
         return None
     k = roles.reduce[0].var
-    distance = max(1, AHEAD_BYTES // (count * job.width * info(load.dtype).bytes))
+    distance = max(1, job.machine.config.ahead // (count * job.width * info(load.dtype).bytes))
     places = [(i, u, v) for i in range(count) for u in range(unroll) for v in _lines(job, load)]
 
     def hint(step: Expr) -> Stmt:
