@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from relaxir.support.dtypes import dtype as canonical_dtype
 from relaxir.support.dtypes import short
 from relaxir.support.errors import SymError
-from relaxir.sym import Dim, DimLike, free_dims, normalize, parse, substitute, to_text
+from relaxir.sym import LARGEST, Dim, DimLike, free_dims, normalize, parse, substitute, to_text
 
 
 def _size(d: DimLike) -> DimLike:
@@ -71,7 +72,8 @@ class TensorType(Type):
 
     Raises:
         UnsupportedError: for an unknown dtype.
-        SymError: when a dimension is not an integer expression, negative, or beyond 64 bits.
+        SymError: when a dimension is not an integer expression, negative, or beyond 64 bits; when the product of the
+            constant ones without 0 is: no array has such strides, empty ones included.
     """
 
     shape: tuple[DimLike, ...]
@@ -79,6 +81,8 @@ class TensorType(Type):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(_extent(d) for d in self.shape))
+        if prod(d for d in self.shape if isinstance(d, int) and d) > LARGEST:
+            raise SymError(f"a tensor of the size {dims_text(self.shape)} does not fit 64 bits")
         object.__setattr__(self, "dtype", canonical_dtype(self.dtype))
 
     @property

@@ -55,8 +55,9 @@ class AttentionAttrs(Attrs):
     softcap: float = 0.0
     """Above 0: scores become ``softcap * tanh(score / softcap)``, before the mask."""
     empty_rows: Literal["nan", "zero", "guard"] = "nan"
-    """What a query without any key gives: NaN, as softmax does, or 0, as ONNX's Attention wants. ``guard``: as zero,
-    and 0 also where the softmax is NaN for another reason, which is what ``where(isnan(p), 0, p)`` around it means."""
+    """What a query gives whose keys are all masked: NaN, as softmax does, or 0, as ONNX's Attention wants. ``guard``:
+    as zero, and 0 also where the softmax is NaN for another reason: ``where(isnan(p), 0, p)`` around it means that.
+    Where there are no keys at all, every query gives 0: a sum over nothing."""
     fill: float = 0.0
     """Score of a key that a bool mask hides; 0 means -inf. A finite one gives hidden keys equal weights where a query
     has no other."""
@@ -99,9 +100,9 @@ class Attention(Op[AttentionAttrs]):
     Shapes: q (b, h, s, d), k (b, g, t, d), v (b, g, t, e), result (b, h, s, e); those named in ``rows_first`` have the
     length before the heads. With fewer key heads than query heads, g divides h and each serves ``h / g`` neighbouring
     query heads. The mask broadcasts to (b, h, s, t): bool
-    keeps where true, floats are added. A row whose keys are all masked (or that has none) gives NaN or 0 by
-    ``empty_rows``. Scores of 16-bit floats are float32. TVM: relax.nn.attention (which has queries before heads),
-    ONNX: Attention.
+    keeps where true, floats are added. A row whose keys are all masked gives NaN or 0 by ``empty_rows``, one
+    without keys (t is 0) gives 0. Scores of 16-bit floats are float32. TVM:
+    relax.nn.attention (which has queries before heads), ONNX: Attention.
     """
 
     name = "attention"
@@ -244,6 +245,8 @@ class Attention(Op[AttentionAttrs]):
                 value = select(eq(total[row], 0.0), const(0, wide), value)
             elif attrs.empty_rows == "guard":
                 value = select(total[row] > 0.0, value, const(0, wide))  # false for NaN too
+            elif not isinstance(heads.keys, int) or not heads.keys:
+                value = select(eq(as_expr(heads.keys), 0), const(0, wide), value)  # a sum over nothing, not 0 / 0
             place = swap_heads((i[0], heads.head(i), i[-2], i[-1]), swapped["o"])
             return Store(y, place, cast(value, y.dtype))
 
@@ -274,7 +277,7 @@ class Attention(Op[AttentionAttrs]):
             top = np.where(top == -np.inf, 0, top)
         weights = np.exp(scores - top)
         total = weights.sum(-1, keepdims=True)
-        y = np.matmul(weights, v) / total
+        y = np.matmul(weights, v) / (total if scores.shape[-1] else 1.0)
         if attrs.empty_rows != "nan":
             y = np.where(total == 0, 0, y) if attrs.empty_rows == "zero" else np.where(total > 0, y, 0)
         y = np.swapaxes(y, 1, 2) if "o" in attrs.rows_first else y

@@ -16,7 +16,7 @@ from relaxir.runtime.arguments import as_array, as_outputs, check_apart, match_n
 from relaxir.runtime.callbacks import Imports
 from relaxir.runtime.events import Recorder
 from relaxir.runtime.facts import Facts
-from relaxir.runtime.quick import INTERFACE, QuickCall
+from relaxir.runtime.quick import INTERFACE, quick_call
 from relaxir.runtime.records import CallRecord, Marshal
 from relaxir.runtime.signature import Signature
 from relaxir.support.checks import check_count, check_function, check_kind
@@ -101,7 +101,6 @@ class CompiledFunction:
         "_kinds",
         "_marshal",
         "_owner",
-        "_quick",
         "_signature",
     )
 
@@ -114,7 +113,6 @@ class CompiledFunction:
         self._marshal = Marshal(signature)
         self._elements = tuple((i, o.element) for i, o in enumerate(signature.outputs) if o.element)
         self._kinds = tuple(info(o.type.dtype).numpy.str for o in signature.outputs)
-        self._quick: QuickCall | None = None
         self.__call__ = self._general
 
     @property
@@ -138,10 +136,9 @@ class CompiledFunction:
     def _general(self, /, *args: object, **feeds: object) -> Array | tuple[Array, ...]:
         """Run any call: the first, and those with arguments to convert or to refuse."""
         context, owner = self._owner.context, self._owner
-        if self._quick is None and context.quick and not self._elements:
-            plan = (context.quick, self._signature, self._index, context.address, context)
-            self._quick = QuickCall(*plan, self._general, owner.raise_status)
-            self.__call__ = self._quick.function
+        if self.__call__ == self._general and context.quick and not self._elements:
+            native = (context.quick, self._signature, self._index, context.address, context)
+            self.__call__ = quick_call(*native, self._general, owner.raise_status)
         return self._results(args, feeds, frozenset())
 
     def into(self, outputs: Sequence[Array], *args: object, **feeds: object) -> None:

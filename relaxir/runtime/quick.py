@@ -67,17 +67,17 @@ ROW: Final = MappingProxyType({"R_NAME": 0, "R_DTYPE": 8, "R_RANK": 16, "R_WORD"
 ROW_BYTES: Final = 32
 
 _FAST_KEYWORDS: Final = 0x82  # METH_FASTCALL | METH_KEYWORDS
+_NAME: Final = b"call"
 
 
-class MethodDef(ctypes.Structure):
-    """CPython's ``PyMethodDef``."""
+class Plan(bytes):
+    """What native code reads of a function: the table of `PLAN`, the rows, and CPython's ``PyMethodDef`` behind them.
 
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
+    The built-in function holds its plan as ``self``, so all it points to lives as long as the function does.
+    """
+
+    kept: tuple[object, ...] = ()
+    """What the plan has addresses of."""
 
 
 def interface_table() -> bytes | None:
@@ -95,7 +95,7 @@ def _as_expected() -> bool:
     """Whether the fields of some objects lie where `OBJECT` says."""
     if object.__basicsize__ != OBJECT["A_DATA"] or bytes.__basicsize__ != OBJECT["S_DATA"] + 1:
         return False
-    probe, name = np.zeros((2, 3), np.float32), "name"
+    probe, name, plan = np.zeros((2, 3), np.float32), "name", Plan(b"relaxir")
     pair = (probe, name)
 
     def word(owner: object, field: str) -> int:
@@ -111,46 +111,48 @@ def _as_expected() -> bool:
         and word(probe, "A_FLAGS") & READABLE == READABLE
         and word(pair, "T_SIZE") == len(pair)
         and word(pair, "T_ITEMS") == id(probe)
-        and ctypes.string_at(id(b"relaxir") + OBJECT["S_DATA"], 7) == b"relaxir"
+        and ctypes.string_at(id(plan) + OBJECT["S_DATA"], len(plan)) == plan
     )
 
 
 INTERFACE: Final = interface_table()
 
 
-class QuickCall:
-    """The built-in function of one compiled function, and what its native code points to.
+def quick_call(
+    entry: int,
+    signature: Signature,
+    index: int,
+    context: int,
+    owner: object,
+    general: Callable[..., Any],
+    fail: Callable[[int], Any],
+) -> Callable[..., Any]:
+    """A built-in function that calls a compiled function: ``function(*args, **feeds)`` gives the results.
 
-    ``function(*args, **feeds)`` gives the results. Where the arguments are not exactly arrays of the declared dtypes
-    and ranks, compact and in place, it calls ``general`` with them; where the call fails, ``fail`` with the native
-    status.
+    Where the arguments are not exactly arrays of the declared dtypes and ranks, compact and in place, it calls
+    ``general`` with them; where the call fails, ``fail`` with the native status.
 
     Args:
         entry: address of the library's ``rx_python``.
+        signature: of the compiled function.
+        index: its number in the library.
         context: address of the native context.
-        owner: keeps the context alive; every result holds it.
+        owner: keeps the context alive; every result holds it, and so does the built-in function.
+        general: takes any call.
+        fail: raises.
     """
-
-    def __init__(
-        self,
-        entry: int,
-        signature: Signature,
-        index: int,
-        context: int,
-        owner: object,
-        general: Callable[..., Any],
-        fail: Callable[[int], Any],
-    ) -> None:
-        specs = (*signature.inputs, *signature.outputs)
-        names, dtypes = tuple(s.name for s in specs), tuple(info(s.type.dtype).numpy for s in specs)
-        self._kept = (owner, general, fail, names, dtypes)
-        counts = (len(signature.inputs), len(signature.outputs), signature.single)
-        sizes = sum(s.type.rank for s in signature.outputs)
-        words = [context, index, *counts, sizes, id(owner), id(general), id(fail)]
-        for name, dtype, spec in zip(names, dtypes, specs, strict=True):
-            words += (id(name), id(dtype), spec.type.rank, dtype_word(spec))
-        plan = struct.pack(f"{len(words)}q", *words)
-        self._method = MethodDef(b"call", entry, _FAST_KEYWORDS, None)
-        make = ctypes.pythonapi.PyCFunction_NewEx
-        make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-        self.function: Callable[..., Any] = make(ctypes.addressof(self._method), plan, None)
+    specs = (*signature.inputs, *signature.outputs)
+    names, dtypes = tuple(s.name for s in specs), tuple(info(s.type.dtype).numpy for s in specs)
+    counts = (len(signature.inputs), len(signature.outputs), signature.single)
+    sizes = sum(s.type.rank for s in signature.outputs)
+    words = [context, index, *counts, sizes, id(owner), id(general), id(fail)]
+    for name, dtype, spec in zip(names, dtypes, specs, strict=True):
+        words += (id(name), id(dtype), spec.type.rank, dtype_word(spec))
+    method = 8 * len(words)
+    words += (id(_NAME) + OBJECT["S_DATA"], entry, _FAST_KEYWORDS, 0)
+    plan = Plan(struct.pack(f"{len(words)}q", *words))
+    plan.kept = (owner, general, fail, names, dtypes)
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    function: Callable[..., Any] = make(id(plan) + OBJECT["S_DATA"] + method, plan, None)
+    return function

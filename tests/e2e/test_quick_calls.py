@@ -142,6 +142,21 @@ def test_results_return_their_memory_and_outlive_the_executable(pair: tuple[np.n
     np.testing.assert_array_equal(views, (pair[0] + pair[1])[1:])
 
 
+def test_the_native_function_outlives_what_made_it(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    x, y = variables(((N,), "float32"), ((N,), "float32"))
+    main = build(rx.op.add(x, y), x, y)["main"]
+    main(*pair)
+    native = main.__call__
+    del main
+    gc.collect()
+    names = [b"%d" % i * 8 for i in range(5000)]  # takes what was freed
+    np.testing.assert_array_equal(native(*pair), pair[0] + pair[1])
+    np.testing.assert_array_equal(native(x1=list(pair[1]), x0=pair[0]), pair[0] + pair[1])
+    with pytest.raises(RuntimeShapeError):
+        native(pair[0], pair[1][1:])
+    assert len(names) == 5000
+
+
 def test_nothing_is_kept(difference: rx.Executable, pair: tuple[np.ndarray, np.ndarray]) -> None:
     main, dtype, name = difference["main"], np.dtype(np.float32), difference["main"].input_names[0]
     held = (*pair, dtype, name, difference.context, None)

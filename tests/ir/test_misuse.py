@@ -129,6 +129,7 @@ def test_names_of_functions(name: str) -> None:
     [
         (lambda: rx.TensorType((-3,), "float32"), "at least 0, got -3"),
         (lambda: rx.TensorType((1 << 70,), "float32"), "64 bits"),
+        (lambda: rx.TensorType((1 << 32, 0, 1 << 32, 24), "float32"), "64 bits"),
         (lambda: rx.dim("m", max=1 << 64), "64 bits"),
         (lambda: rx.dim("class"), "word of Python"),
     ],

@@ -100,3 +100,20 @@ def test_keys_stored_transposed_stay_a_product() -> None:
         return e(op.matmul(e(op.softmax(e(op.matmul(split(e, q, 4), turned)))), split(e, v, 4, T)))
 
     assert "R.attention(" not in str(Pipeline(GRAPH)(build(make)))
+
+
+def test_no_keys_at_all() -> None:
+    """The product of a softmax and values sums over nothing where there are no keys: 0, not NaN."""
+    s, t = rx.dim("s"), rx.dim("t")
+    q, k, v = (rx.Var(n, rx.TensorType((1, 2, d, 8), "float32")) for n, d in (("q", s), ("k", t), ("v", t)))
+    bb = rx.BlockBuilder()
+    with bb.function("main", [q, k, v]):
+        scores = bb.emit(op.matmul(q, bb.emit(op.permute_dims(k, axes=(0, 1, 3, 2)))))
+        bb.emit_func_output(bb.emit(op.matmul(bb.emit(op.softmax(scores)), v)))
+    module = bb.get()
+    assert "R.attention(" in str(Pipeline(GRAPH)(module))
+    main = rx.compile(module, jobs=1)["main"]
+    for length in (0, 1):
+        args = [np.ones((1, 2, n, 8), np.float32) for n in (3, length, length)]
+        np.testing.assert_array_equal(main(*args), rx.evaluate(module, "main", *args))
+        np.testing.assert_array_equal(main(*args), np.full((1, 2, 3, 8), length, np.float32))
