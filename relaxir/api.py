@@ -363,7 +363,7 @@ def error_text(error: Exception) -> str:
 def memory(exe: Executable, function: str = "main") -> Memory:
     """Peak frame memory of a function as a formula in its symbols: print it, or call it with sizes.
 
-    The frames are the function's own: those of other graph functions that it calls are in the formulas of these.
+    The frames of the largest of the graph functions that it calls are in it; a recursive function counts once.
 
     Raises:
         ArgumentError: no such function, or something else than an executable.

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from relaxir.cost import Work, work_of
-from relaxir.runtime.formulas import Formulas, definitions_of, from_texts, to_texts
+from relaxir.runtime.formulas import Formulas, bound, definitions_of, from_texts, to_texts
 from relaxir.sym import Dim, DimLike, add, mul, substitute, to_text, total
-from relaxir.tir import BindDim, CallHost, CallKernel, Extent, For, If, PrimFunc, Size, Stmt
+from relaxir.tir import CallHost, CallKernel, For, If, PrimFunc, Stmt
 from relaxir.tir.access import as_dim
 from relaxir.tir.visit import child_stmts
 
@@ -145,7 +145,7 @@ class _Count:
             yield stmt.callee, Work(flops, bytes_)
         elif isinstance(stmt, CallHost):
             shapes = [[substitute(d, world) for d in b.shape] for b in stmt.args]
-            for kernel, work in self.calls(stmt.callee, self.bound(self.programs[stmt.callee], shapes)):
+            for kernel, work in self.calls(stmt.callee, bound(self.programs[stmt.callee], shapes)):
                 yield kernel, Work(mul(times, work.flops), mul(times, work.bytes))
         elif isinstance(stmt, For):
             extent = as_dim(stmt.extent)
@@ -156,17 +156,3 @@ class _Count:
         else:
             for child in child_stmts(stmt):
                 yield from self.statement(child, times, world)
-
-    @staticmethod
-    def bound(callee: PrimFunc, shapes: list[list[DimLike]]) -> dict[Dim, DimLike]:
-        """What the symbols of a called host program are, from the shapes of its arguments."""
-        world: dict[Dim, DimLike] = {}
-        todo: list[Stmt] = [callee.body]
-        while todo:
-            stmt = todo.pop()
-            if isinstance(stmt, BindDim) and isinstance(stmt.value, Extent):
-                world[stmt.dim] = shapes[callee.inputs.index(stmt.value.buffer)][stmt.value.axis]
-            elif isinstance(stmt, BindDim) and isinstance(stmt.value, Size):
-                world[stmt.dim] = substitute(stmt.value.expr, world)
-            todo += reversed(child_stmts(stmt))
-        return world

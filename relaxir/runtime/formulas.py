@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from relaxir.support.checks import check_count
 from relaxir.support.errors import ArgumentError
-from relaxir.sym import Dim, DimLike, dim, evaluate, free_dims, parse, to_text
-from relaxir.tir import BindDim, Const, PrimFunc, Size
-from relaxir.tir.visit import walk
+from relaxir.sym import Dim, DimLike, dim, evaluate, free_dims, parse, substitute, to_text
+from relaxir.tir import BindDim, Const, Extent, PrimFunc, Size, Stmt
+from relaxir.tir.visit import child_stmts, walk
 
 FUNCTIONS = frozenset({"min", "max", "ceildiv", "broadcast"})
 """Words of a formula's text that are no symbols."""
@@ -80,6 +80,20 @@ def definitions_of(host: PrimFunc) -> tuple[tuple[Dim, DimLike], ...]:
         for s in walk(host.body)
         if isinstance(s, BindDim) and isinstance(s.value, Size | Const)
     )
+
+
+def bound(callee: PrimFunc, shapes: Sequence[Sequence[DimLike]]) -> dict[Dim, DimLike]:
+    """What the symbols of a called host program are, from the shapes of its arguments."""
+    world: dict[Dim, DimLike] = {}
+    todo: list[Stmt] = [callee.body]
+    while todo:
+        stmt = todo.pop()
+        if isinstance(stmt, BindDim) and isinstance(stmt.value, Extent):
+            world[stmt.dim] = shapes[callee.inputs.index(stmt.value.buffer)][stmt.value.axis]
+        elif isinstance(stmt, BindDim) and isinstance(stmt.value, Size):
+            world[stmt.dim] = substitute(stmt.value.expr, world)
+        todo += reversed(child_stmts(stmt))
+    return world
 
 
 def to_texts(where: Iterable[tuple[Dim, DimLike]]) -> list[list[str]]:

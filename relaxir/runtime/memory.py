@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relaxir.ir.module import IRModule
-from relaxir.runtime.formulas import Formulas, definitions_of, from_texts, to_texts
-from relaxir.sym import Dim, DimLike, to_text, total
-from relaxir.tir import OpenFrame
+from relaxir.runtime.formulas import Formulas, bound, definitions_of, from_texts, to_texts
+from relaxir.sym import Dim, DimLike, add, max_, substitute, to_text, total
+from relaxir.tir import CallHost, OpenFrame, PrimFunc
 from relaxir.tir.visit import walk
 
 
@@ -68,9 +68,25 @@ class Memory:
 
 
 def memory_of(planned: IRModule) -> dict[str, Memory]:
-    """Sum of the frames of each host program: the peak of a call, since frames are popped at its end."""
+    """The peak of a call of each host program: its frames, which are popped at its end, and those of what it calls.
+
+    A recursive function counts once, since how deep it goes depends on data.
+    """
+    programs = planned.prim_funcs()
     return {
-        name: Memory(name, total(s.size for s in walk(func.body) if isinstance(s, OpenFrame)), definitions_of(func))
-        for name, func in planned.prim_funcs().items()
+        name: Memory(name, _peak(name, {}, programs, frozenset()), definitions_of(func))
+        for name, func in programs.items()
         if func.is_host
     }
+
+
+def _peak(name: str, world: Mapping[Dim, DimLike], programs: Mapping[str, PrimFunc], active: frozenset[str]) -> DimLike:
+    """Bytes of a host program's frames and of the largest of its callees; ``world`` has its symbols' values."""
+    own = total(substitute(s.size, world) for s in walk(programs[name].body) if isinstance(s, OpenFrame))
+    called: DimLike = 0
+    for s in walk(programs[name].body):
+        if isinstance(s, CallHost) and s.callee not in active | {name}:
+            shapes = [[substitute(d, world) for d in b.shape] for b in s.args]
+            inside = bound(programs[s.callee], shapes)
+            called = max_(called, _peak(s.callee, inside, programs, active | {name}))
+    return add(own, called)

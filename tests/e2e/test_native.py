@@ -205,3 +205,21 @@ def test_shapes_and_memory_can_be_asked_for() -> None:
     assert (status, shapes) == (0, [(5, 7), (5,)])
     assert size == rx.memory(exe)(n=5, k=7)
     assert query(rx.compile(models.positive()), floats(4))[0] == 3  # the size depends on data
+
+
+def test_the_peak_has_the_frames_of_called_functions() -> None:
+    n, m = rx.dim("n"), rx.dim("m")
+    bb = rx.BlockBuilder()
+    x = rx.Var("x", rx.TensorType((m, 64), "float32"))
+    with bb.function("inner", [x]):
+        wide = bb.emit(rx.op.matmul(x, np.ones((64, 512), np.float32)))
+        bb.emit_func_output(bb.emit(rx.op.matmul(rx.op.exp(wide), np.ones((512, 64), np.float32))))
+    y = rx.Var("y", rx.TensorType((n, 64), "float32"))
+    with bb.function("main", [y]):
+        first = bb.call("inner", bb.emit(rx.op.exp(y)))
+        bb.emit_func_output(bb.call("inner", bb.emit(rx.op.concat((first, first), axis=0))))
+    exe = rx.compile(bb.get())
+    peak, inner = rx.memory(exe), rx.memory(exe, "inner")
+    assert inner(m=6) > 6 * 512 * 4 - 1
+    assert peak(n=3) >= inner(m=6) + 6 * 64 * 4  # twice the rows in the second call, and its argument
+    assert [d.name for d in peak.symbols] == ["n"]
