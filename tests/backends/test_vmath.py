@@ -6,7 +6,23 @@ import numpy as np
 import pytest
 
 from relaxir.sym import dim
-from relaxir.tir import Binary, BinOp, Buffer, Call, For, ForKind, Intrinsic, PrimFunc, Size, Store, Var
+from relaxir.tir import (
+    Alloc,
+    Binary,
+    BinOp,
+    Buffer,
+    Call,
+    For,
+    ForKind,
+    Intrinsic,
+    PrimFunc,
+    Scope,
+    Seq,
+    Size,
+    Store,
+    Var,
+    const,
+)
 from tests.backends.emit_harness import Jit
 
 RNG = np.random.default_rng(7)
@@ -124,3 +140,22 @@ def test_huge_sine(jit):
     y = np.zeros_like(x)
     jit("v_sin", x, y)
     np.testing.assert_allclose(y, np.sin(x.astype(np.float64)), atol=1e-6)
+
+
+@pytest.mark.parametrize("target", ["native", "x86-64-v3"])
+def test_every_width(target):
+    """Vectors of any number of lanes, powers of two or not, give what one lane gives."""
+    funcs, widths = {}, (1, 3, 16, 17, 31, 33, 48, 64, 80, 96, 112)
+    for width in widths:
+        x, y, i = Buffer("x", (width,), "float32"), Buffer("y", (width,), "float32"), Var("i")
+        a, b, j = Buffer("a", (width,), "float32", Scope.REGISTER), Var("i"), Var("i")
+        load = For(i, const(width), Store(a, (i,), x[i]), ForKind.VECTOR)
+        work = For(b, const(width), Store(a, (b,), Call(Intrinsic.EXP, a[b])), ForKind.VECTOR)
+        last = For(j, const(width), Store(y, (j,), a[j]), ForKind.VECTOR)
+        funcs[f"exp{width}"] = PrimFunc((x, y), Alloc(a, Seq((load, work, last))), (), 1)
+    jit = Jit(funcs, target)
+    for width in widths:
+        x = plain(-5, 5, width).astype(np.float32)
+        y = np.zeros_like(x)
+        assert jit(f"exp{width}", x, y) == 0
+        assert ulps(y, np.exp(x.astype(np.float64))).max() <= 1.5

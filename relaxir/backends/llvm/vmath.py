@@ -176,19 +176,26 @@ def _lanes_from(m: Maths, value: Value, start: int) -> Value:
 
 
 def _joined(m: Maths, a: Value, b: Value) -> Value:
-    picks = ", ".join(f"i32 {i}" for i in range(a.width + b.width))
-    text = f"shufflevector {a.typed}, {b.typed}, <{a.width + b.width} x i32> <{picks}>"
-    return m.w.pure(text, "float", a.width + b.width, (a, b))
+    """The lanes of ``a``, then those of ``b``, which has no more."""
+    width = a.width + b.width
+    if b.width < a.width:
+        b = _stretched(m.w, b, a.width)
+    picks = ", ".join(f"i32 {i}" for i in range(width))
+    text = f"shufflevector {a.typed}, {b.typed}, <{width} x i32> <{picks}>"
+    return m.w.pure(text, "float", width, (a, b))
+
+
+def _stretched(w: Writer, x: Value, width: int) -> Value:
+    """A vector with more lanes: the first are its own."""
+    picks = ", ".join(f"i32 {min(i, x.width - 1)}" for i in range(width))
+    return w.pure(f"shufflevector {x.typed}, {x.full_type} poison, <{width} x i32> <{picks}>", x.type, width, (x,))
 
 
 def _lengthened(w: Writer, x: Value) -> Value:
     """A scalar or a short vector in whole registers: the first lanes are its own."""
     if x.width == 1:
         return w.splat(x, _SCALED)
-    picks = ", ".join(f"i32 {min(i, x.width - 1)}" for i in range(-(-x.width // _SCALED) * _SCALED))
-    width = picks.count("i32")
-    text = f"shufflevector {x.typed}, {x.full_type} poison, <{width} x i32> <{picks}>"
-    return w.pure(text, x.type, width, (x,))
+    return _stretched(w, x, -(-x.width // _SCALED) * _SCALED)
 
 
 def _shortened(w: Writer, x: Value, width: int) -> Value:
