@@ -108,6 +108,7 @@ def from_torch(program: object) -> IRModule:
 def evaluate(module: IRModule, name: str, *arrays: object) -> Array | tuple[Array, ...]:
     """Run a function in the NumPy reference interpreter, at any stage of the IR."""
     check_kind("module", module, IRModule, "build one with rx.BlockBuilder, rx.parse or rx.from_onnx")
+    check_kind("name", name, str, 'the function comes before the arrays: rx.evaluate(module, "main", x)')
     func = module.functions.get(name)
     values = [held(np.asarray(a), "bfloat16", np.dtype(np.uint16)) for a in arrays]
     specs = signature_of(name, func) if isinstance(func, Function) and func.attrs.get("elements") else None

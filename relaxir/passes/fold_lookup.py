@@ -35,8 +35,11 @@ class _Folder(PatternRewriter):
     def replacement(self, call: OpCall, bb: BlockBuilder) -> Expr | None:
         if not isinstance(call.op, Unary | Binary) or attr_dims(call.attrs):
             return None
-        rows, *more = dict.fromkeys(a for a in call.args if not isinstance(a, Constant))
-        take = None if more else self.made(rows, "take")
+        varying = {a for a in call.args if not isinstance(a, Constant)}
+        if len(varying) != 1:
+            return None
+        (rows,) = varying
+        take = self.made(rows, "take")
         if take is None or not isinstance(take.args[0], Constant) or rank_of(rows) != rank_of(call):
             return None
         table, index = take.args[0], take.args[1]

@@ -55,7 +55,7 @@ def reshape(n: Node) -> Result:
     if n.opset < 5:
         target: tuple[DimLike, ...] = n.ints("shape") or ()
     else:
-        target = n.dims(1, low=-1, names="r", count=n.declared_rank())
+        target = n.dims(1, low=-1, names="r", count=n.stated_count(1))
     dims = reshape_target(target, x.type.shape, bool(n.attr("allowzero", 0)), n.facts)
     return n.emit("reshape", x, shape=dims)
 
@@ -89,7 +89,7 @@ def unsqueeze(n: Node) -> Result:
 
 
 def squeeze(n: Node) -> Result:
-    """Axes of extent 1 go; without axes, those known to be 1."""
+    """Axes of extent 1 go: those named, or all of them."""
     x = n.input(0)
     if n.opset >= 13 and n.given(1) and n.number(1) is None:
         flags = axis_flags(n, 1, x.type.rank)
@@ -97,9 +97,19 @@ def squeeze(n: Node) -> Result:
         return n.emit("reshape", x, shape=kept_extents(n, x.type.shape, flags, left))
     axes = axes_of(n, 1, 13)
     if axes is None:
-        if not all(is_const(d) for d in x.type.shape):
-            n.unsupported("without axes, the rank of the result depends on run-time sizes")
-        axes = tuple(i for i, d in enumerate(x.type.shape) if d == 1)
+        return squeeze_ones(n, x)
+    return n.emit("squeeze", x, axes=axes)
+
+
+def squeeze_ones(n: Node, x: Value) -> Result:
+    """All axes of extent 1 go. Of the symbolic ones all go or none, as the rank stated for the result says."""
+    unknown = [d for d in x.type.shape if not is_const(d)]
+    axes = tuple(i for i, d in enumerate(x.type.shape) if d == 1 or not is_const(d))
+    if unknown and n.declared_rank() != x.type.rank - len(axes):
+        n.unsupported(
+            f"without axes, the rank of the result depends on whether {', '.join(map(str, unknown))} is 1",
+            help="give sizes that are always the same: from_onnx(..., dims={'batch': 1}), or --dim batch=1",
+        )
     return n.emit("squeeze", x, axes=axes)
 
 
@@ -136,7 +146,7 @@ def expand(n: Node) -> Result:
 
 def expanded_rank(n: Node) -> int | None:
     """Length of an Expand target, if the rank that the model states for the result tells it."""
-    rank = n.declared_rank()
+    rank = n.stated_count(1)
     return rank if rank is not None and rank > n.rank() else None
 
 
@@ -281,7 +291,7 @@ def constant_of_shape(n: Node) -> Result:
     """One value everywhere."""
     found = n.tensor("value")
     value = n.emit("reshape", found, shape=()) if found is not None else n.scalar(0.0, "float32")
-    return n.emit("full", value, shape=n.dims(0, low=0, names="f", count=n.declared_rank()))
+    return n.emit("full", value, shape=n.dims(0, low=0, names="f", count=n.stated_count(0)))
 
 
 def trilu(n: Node) -> Result:

@@ -56,7 +56,9 @@ def dft(n: Node) -> Result:
 
 
 def stft(n: Node) -> Result:
-    """Fourier transforms of the frames of a signal."""
+    """Fourier transforms of the frames of a signal; one of (batch, length) is real: PyTorch's exporter writes it."""
+    if n.rank() == 2:
+        n.inputs[0] = n.emit("expand_dims", n.input(0), axes=(2,))
     x = signal(n)
     (step,) = n.dims(1, low=1, names="step", count=1)
     length: DimLike = n.dims(3, low=1, names="frame", count=1)[0] if n.given(3) else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +14,7 @@ from onnx import GraphProto, NodeProto, ValueInfoProto
 
 from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.expand import expand, has_function
-from relaxir.frontends.onnx.graphs import describe, subgraphs
+from relaxir.frontends.onnx.graphs import describe, stated_ranks, subgraphs
 from relaxir.frontends.onnx.load import Source
 from relaxir.frontends.onnx.narrow import BY_NAME, NARROW
 from relaxir.frontends.onnx.node import Node, Result
@@ -53,7 +54,7 @@ class Importer:
         self.not_computed: dict[str, str] = {}
         self.symbols: dict[str, Dim] = {}
         self.sizes: dict[DimLike, Dim] = {}
-        self.ranks: Mapping[str, int] = declared_ranks(source.model.graph)
+        self.ranks: Mapping[str, int] = stated_ranks(source.model.graph)
 
     # ---- the model -------------------------------------------------------------------------------------------------
 
@@ -421,10 +422,12 @@ def with_elements(module: IRModule, formats: tuple[str, ...]) -> IRModule:
 
 
 def check_output(info: ValueInfoProto, value: Value) -> None:
-    """What the model states of a graph output must hold; stated extents are not trusted: they are often stale.
+    """The element type that the model states of a graph output must hold; stated shapes are not trusted.
+
+    They are often stale, so another extent is no matter, and another rank a warning.
 
     Raises:
-        LoadError: another element type or rank.
+        LoadError: another element type.
     """
     tensor, found = info.type.tensor_type, value.type
     name = value.element or found.dtype
@@ -432,15 +435,12 @@ def check_output(info: ValueInfoProto, value: Value) -> None:
     if tensor.elem_type and stated != name:
         raise LoadError(f"graph output `{info.name}` is declared as {stated}, but computed as {name}")
     if tensor.HasField("shape") and len(tensor.shape.dim) != found.rank:
-        raise LoadError(
-            f"graph output `{info.name}` is declared with rank {len(tensor.shape.dim)}, but computed with {found.rank}"
+        stated_rank = len(tensor.shape.dim)
+        warnings.warn(
+            f"graph output `{info.name}` is declared with rank {stated_rank}, but computed with {found.rank}: the"
+            " declaration is ignored",
+            stacklevel=2,
         )
-
-
-def declared_ranks(graph: GraphProto) -> Mapping[str, int]:
-    """Ranks that the model states for its values."""
-    typed = ((i.name, i.type.tensor_type) for i in (*graph.value_info, *graph.output))
-    return {name: len(t.shape.dim) for name, t in typed if t.HasField("shape")}
 
 
 def unknown(node: NodeProto) -> UnsupportedError:

@@ -280,6 +280,15 @@ class Node(Emitter):
         names = self.proto.output
         return self.host.ranks.get(names[output]) if output < len(names) else None
 
+    def stated_count(self, index: int) -> int | None:
+        """Number of sizes in an input, from the rank the model states for the result; None where it is known anyway.
+
+        What the input itself says goes first: stated ranks are often stale.
+        """
+        value = self.input(index)
+        open_ended = value.known is None and value.type.rank == 1 and not isinstance(value.type.shape[0], int)
+        return self.declared_rank() if open_ended else None
+
     def ctx(self) -> InferCtx:
         """A context for the indexing routines that raise errors about this node."""
         return InferCtx(self.proto.op_type, self.facts, (), self.span)
@@ -294,6 +303,7 @@ class Node(Emitter):
         """Raise an error about a malformed node."""
         raise LoadError(f"{describe(self.proto)}: {message}", span=self.span)
 
-    def unsupported(self, message: str) -> NoReturn:
-        """Raise an error about something that is not implemented."""
-        raise UnsupportedError(f"{describe(self.proto)}: {message}", code="import-unsupported", span=self.span)
+    def unsupported(self, message: str, help: str = "") -> NoReturn:
+        """Raise an error about something that is not implemented; ``help`` names a way out."""
+        message = f"{describe(self.proto)}: {message}"
+        raise UnsupportedError(message, code="import-unsupported", span=self.span, help=help)
