@@ -10,6 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from relaxir.support.dtypes import info
 from relaxir.sym import Dim, DimLike, Facts, Proof, add, ceildiv, fold, free_dims, max_, mul, product, to_text
 
 ALIGNMENT = 64  # bytes: one cache line, and the widest vector
+MOST_CANDIDATES = 16  # sums of which an offset is the largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +189,14 @@ def _live_bound(lives: Sequence[Lifetime], at: Sequence[int]) -> int:
 def _symbolic(sizes: Sequence[DimLike], below: Sequence[Sequence[int]], samples: Samples, facts: Facts) -> Placement:
     starts: list[tuple[DimLike, ...]] = [()] * len(sizes)
     ends: list[tuple[DimLike, ...]] = [()] * len(sizes)
+    all_below = [frozenset(b) for b in below]
     for i in _topological(below):
-        found = dict.fromkeys(e for j in below[i] for e in ends[j])
+        covered = frozenset[int]().union(*(all_below[j] for j in below[i]))  # by one that ends higher
+        found = dict.fromkeys(e for j in below[i] if j not in covered for e in ends[j])
         starts[i] = prune(tuple(found), samples, facts)
         ends[i] = tuple(dict.fromkeys(facts.simplify(add(s, sizes[i])) for s in starts[i])) or (sizes[i],)
-    total = prune(tuple(dict.fromkeys(e for es in ends for e in es)), samples, facts)
+    under = frozenset[int]().union(*all_below)
+    total = prune(tuple(dict.fromkeys(e for i, es in enumerate(ends) if i not in under for e in es)), samples, facts)
     return Placement(tuple(_maximum(s) for s in starts), _maximum(total))
 
 
@@ -208,4 +214,30 @@ def prune(candidates: Sequence[DimLike], samples: Samples, facts: Facts) -> tupl
         )
         if not dominated:
             kept.append(c)
-    return tuple(kept)
+    return shortened(kept, samples, facts)
+
+
+def shortened(candidates: Sequence[DimLike], samples: Samples, facts: Facts) -> tuple[DimLike, ...]:
+    """At most `MOST_CANDIDATES`, each of the given ones below one of them: neighbours are joined where it costs least.
+
+    Offsets that are maxima of sums of maxima would grow without bound in frames of many tensors and several symbols.
+    """
+    kept = list(candidates)
+    steps = [] if len(kept) <= MOST_CANDIDATES else [joined(a, b, samples, facts) for a, b in pairwise(kept)]
+    while len(kept) > MOST_CANDIDATES:
+        i = min(range(len(steps)), key=lambda i: steps[i][0])
+        if steps[i][0] == inf:
+            break
+        kept[i : i + 2] = [steps[i][1]]
+        near = range(max(0, i - 1), min(i + 1, len(kept) - 1))
+        steps[max(0, i - 1) : i + 2] = [joined(kept[j], kept[j + 1], samples, facts) for j in near]
+    return tuple(dict.fromkeys(kept))
+
+
+def joined(a: DimLike, b: DimLike, samples: Samples, facts: Facts) -> tuple[float, DimLike]:
+    """A sum that covers both sums, and what it wastes at the samples, as a share; infinite where there is none."""
+    cover = facts.join(a, b)
+    if cover is None:
+        return inf, a
+    worlds = zip(samples(cover), samples(a), samples(b), strict=True)
+    return sum(c / (1 + max(x, y)) for c, x, y in worlds), cover

@@ -210,6 +210,17 @@ class Facts:
         """Return a short expression with the value of ``e``; provably equal polynomials give the same one."""
         return self._rebuilder.expr(self._forms.poly(e))
 
+    def join(self, a: DimLike, b: DimLike) -> DimLike | None:
+        """Return a sum that is at least ``a`` and ``b``: of each term the larger coefficient.
+
+        None where an atom of the terms may be negative.
+        """
+        p, q = self._forms.poly(a), self._forms.poly(b)
+        if any(self._forms.atoms[key].lo < 0 for key in (*p.atoms(), *q.atoms())):
+            return None
+        monomials = dict.fromkeys((*p.terms, *q.terms))
+        return self._rebuilder.expr(Poly({m: max(p.terms.get(m, 0), q.terms.get(m, 0)) for m in monomials}))
+
     def broadcast(self, a: DimLike, b: DimLike) -> BroadcastResult:
         """Return the size that ``a`` and ``b`` broadcast to by NumPy's rules, and whether they do."""
         a, b = as_dimlike(a), as_dimlike(b)

@@ -83,3 +83,10 @@ def test_an_index_out_of_range_still_fails() -> None:
     exe = rx.compile(build(lambda e, y: e(op.exp(y))))
     with pytest.raises(rx.RelaxirError, match="index 9"):
         exe["main"](np.full((1, 4), 9))
+
+
+def test_calls_of_constants_alone_are_left_alone() -> None:
+    """Folding leaves what fails or what is large; such a call has no lookup to move over."""
+    column, row = np.ones((1 << 13, 1), np.float32), np.ones((1, 1 << 10), np.float32)
+    module = build(lambda e, y: e(op.multiply(y, e(op.max(e(op.add(column, row)))))))
+    agree(module)

@@ -107,7 +107,7 @@ def squeeze_ones(n: Node, x: Value) -> Result:
     axes = tuple(i for i, d in enumerate(x.type.shape) if d == 1 or not is_const(d))
     if unknown and n.declared_rank() != x.type.rank - len(axes):
         n.unsupported(
-            f"without axes, the rank of the result depends on whether {', '.join(map(str, unknown))} is 1",
+            f"without axes, the rank depends on which of the run-time sizes {', '.join(map(str, unknown))} are 1",
             help="give sizes that are always the same: from_onnx(..., dims={'batch': 1}), or --dim batch=1",
         )
     return n.emit("squeeze", x, axes=axes)

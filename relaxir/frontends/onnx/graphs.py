@@ -25,12 +25,11 @@ def stated_ranks(graph: GraphProto) -> Mapping[str, int]:
     """Ranks that the model states for its values, and what follows from them for operands of the same rank."""
     typed = ((i.name, i.type.tensor_type) for i in (*graph.value_info, *graph.output))
     ranks = {name: len(t.shape.dim) for name, t in typed if t.HasField("shape")}
-    scalars = {t.name for t in graph.initializer if not t.dims} | {
-        n.output[0]
-        for n in graph.node
-        for a in n.attribute
-        if n.op_type == "Constant" and a.name == "value" and not a.t.dims
+    constants = ((n.output[0], a) for n in graph.node if n.op_type == "Constant" for a in n.attribute)
+    scalars = {
+        name for name, a in constants if a.name in ("value_float", "value_int") or (a.HasField("t") and not a.t.dims)
     }
+    scalars |= {t.name for t in graph.initializer if not t.dims}
     for node in reversed(graph.node):
         for name in same_rank_operands(node, scalars) if node.output and node.output[0] in ranks else ():
             ranks.setdefault(name, ranks[node.output[0]])
