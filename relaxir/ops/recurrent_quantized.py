@@ -25,9 +25,8 @@ from relaxir.ops.reduce import REDUCE
 from relaxir.ops.select import SELECT
 from relaxir.ops.slicing import SLICING
 
-PARTS: Final[Mapping[str, Op[Any]]] = MappingProxyType(
-    {o.name: o for o in (*BINARY, *INTEGER, *QUANTIZE, *REDUCE, *SELECT, *SLICING)}
-)
+OPERATORS: Final[tuple[Op[Any], ...]] = (*BINARY, *INTEGER, *QUANTIZE, *REDUCE, *SELECT, *SLICING)
+PARTS: Final[Mapping[str, Op[Any]]] = MappingProxyType({o.name: o for o in OPERATORS})
 """Operators of the decomposition by name, beside those of all layers."""
 
 

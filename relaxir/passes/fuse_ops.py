@@ -9,7 +9,7 @@ After:
 
 A producer joins the group of its consumers when all of them are in that one group: then nothing outside waits for it,
 so moving it there can make no cycle. A cheap one whose result is larger than all that it reads (sums of all pairs of
-rows) joins every group that reads it: computing it again costs less than memory of that size.
+rows), or a part of it in order, joins every group that reads it: computing it again costs less than storing it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from relaxir.ir.rewrite import expr_dims, leaves, used_vars
 from relaxir.ir.types import TensorType
 from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.sym import Dim, free_dims
-from relaxir.tir import Block, Call, Load, PrimFunc
+from relaxir.tir import Block, Call, Load, PrimFunc, Store
 from relaxir.tir import Expr as TExpr
 from relaxir.tir import Var as TVar
 from relaxir.tir.access import variables_of
@@ -114,7 +114,7 @@ class _Grouping:
         if any(u not in self.groups for u in users):
             return ()
         readers = {id(g): (g, [r for r in users if g in self.groups[r]]) for u in users for g in self.groups[u]}
-        if len(readers) > 1 and not (cheap(self.program(position)) and grows(self.program(position))):
+        if len(readers) > 1 and not (self.pattern(position) in POINTWISE and repeatable(self.program(position))):
             return ()
         if not all(len(g.members) < MAX_MEMBERS and self.fits(position, own, g) for g, own in readers.values()):
             return ()
@@ -185,10 +185,16 @@ def missing(block: Block, load: Load) -> set[TVar]:
     return {a.var for a in block.axes if a.extent != 1} - {v for i in load.indices for v in variables_of(i)}
 
 
-def grows(func: PrimFunc) -> bool:
-    """Whether a program of one stage reads tensors only that lack a whole axis of its result."""
-    loads = [e for e in all_exprs(func.body) if isinstance(e, Load)]
-    return isinstance(func.body, Block) and bool(loads) and all(missing(func.body, e) for e in loads)
+def repeatable(func: PrimFunc) -> bool:
+    """Whether a cheap program had better be run by all its readers.
+
+    That is one that reads tensors only that lack a whole axis of its result, or only moves what it reads.
+    """
+    body = func.body
+    if not isinstance(body, Block) or not isinstance(body.body, Store) or not cheap(func):
+        return False
+    loads = [e for e in all_exprs(body) if isinstance(e, Load)]
+    return isinstance(body.body.value, Load) or (bool(loads) and all(missing(body, e) for e in loads))
 
 
 def cheap(func: PrimFunc) -> bool:

@@ -222,3 +222,64 @@ def test_hard_sigmoid_may_fall() -> None:
     assert "R.min_(" in str(HOIST(module))
     x = np.float32([[1, -2], [7, 0]])
     np.testing.assert_allclose(rx.evaluate(HOIST(module), "main", x), rx.evaluate(module, "main", x), rtol=1e-6)
+
+
+SHAPES = {
+    "pairs": (((N, 1), (1, M)), None),
+    "shared axis": (((N, 1, 3), (1, M, 3)), None),
+    "kept axis": (((N, 1, 3), (1, M, 3)), (0, 1)),
+    "other ranks": (((M, 1), (N, 1, 4)), (0, 1, 2)),
+    "known": (((4, 1), (1, 3)), (0, 1)),
+}
+
+
+def pairs(shapes: tuple[tuple[Any, ...], ...], axes: tuple[int, ...] | None, keepdims: bool, dtype: str) -> rx.IRModule:
+    """All three extrema of the sums of two broadcast operands, the last of their hyperbolic tangents."""
+    bb = rx.BlockBuilder()
+    params = [rx.Var(f"x{k}", rx.TensorType(s, dtype)) for k, s in enumerate(shapes)]
+    with bb.function("main", params):
+        with bb.dataflow():
+            y = bb.emit(op.add(*params))
+            made = [bb.emit(getattr(op, name)(y, axes=axes, keepdims=keepdims)) for name in ("max", "min")]
+            both = bb.emit(op.min_max(bb.emit(op.tanh(y)) if dtype != "int32" else y, axes=axes, keepdims=keepdims))
+            results = tuple(bb.emit_output(v) for v in (*made, bb.item(both, 0), bb.item(both, 1)))
+        bb.emit_func_output(results)
+    return bb.get()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_sums_of_pairs(name: str, dtype: str) -> None:
+    """No tensor of all sums is reduced; NaN of opposite infinities, of NaN, and nothing at all are as before."""
+    shapes, axes = SHAPES[name]
+    module = pairs(shapes, axes, name != "kept axis", dtype)
+    after = HOIST(module)
+    assert order(after).count("tanh") == 2
+    assert str(after).count(f"({', '.join(['n', 'm'])}") <= str(after).count("def main")
+    main = rx.compile(module)["main"] if dtype == "float32" else None
+    rng = np.random.default_rng(3)
+    pool = np.array([0.5, -1.25, 3.0, 1e4, -1e4, 0.0, np.inf, -np.inf, np.nan], dtype)
+    for n, m in ((3, 4), (1, 1), (0, 3), (2, 0), (0, 0)):
+        for kinds in (6, 7, 8, 9, 9):
+            sizes = [[{N: n, M: m}.get(d, d) for d in s] for s in shapes]
+            x = [rng.choice(pool[:kinds], s) for s in sizes]
+            if kinds == 8:
+                x[0][x[0] == np.inf] = -np.inf  # infinities of one sign in each operand
+                x[1][x[1] == -np.inf] = np.inf
+            want = rx.evaluate(module, "main", *x)
+            for got in (rx.evaluate(after, "main", *x), *([] if main is None else [main(*x)])):
+                for a, b in zip(got, want, strict=True):
+                    np.testing.assert_allclose(a, b, rtol=2e-3 if dtype == "float16" else 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "axes", "dtype"),
+    [
+        (((N, 1), (1, M)), None, "int32"),  # sums of integers wrap
+        (((N, 1), (1, M)), (0,), "float32"),  # one operand has one element along the axis, the other has all others
+        (((N, M), (1, M)), None, "float32"),
+        (((N, M), (N, M)), None, "float32"),
+    ],
+)
+def test_other_sums_stay(shapes: tuple[tuple[Any, ...], ...], axes: tuple[int, ...] | None, dtype: str) -> None:
+    assert order(HOIST(pairs(shapes, axes, False, dtype)))[0] == "add"
