@@ -255,7 +255,7 @@ def test_sums_of_pairs(name: str, dtype: str) -> None:
     module = pairs(shapes, axes, name != "kept axis", dtype)
     after = HOIST(module)
     assert order(after).count("tanh") == 2
-    assert str(after).count(f"({', '.join(['n', 'm'])}") <= str(after).count("def main")
+    assert order(after)[:2] == ["min_max", "min_max"]
     main = rx.compile(module)["main"] if dtype == "float32" else None
     rng = np.random.default_rng(3)
     pool = np.array([0.5, -1.25, 3.0, 1e4, -1e4, 0.0, np.inf, -np.inf, np.nan], dtype)
