@@ -38,6 +38,8 @@ from relaxir.tir import (
 
 ROWS: Final = 4
 """Sequences whose products share the loads of a weight."""
+TILES: Final = (4, 2)
+"""Tiles at a time, of one sequence and of several: so many sums hide the latency of a multiplication."""
 LANES: Final = 16
 """Columns of a tile of weights, and at most of those kept in registers."""
 VECTOR: Final = ForKind.VECTOR
@@ -212,8 +214,8 @@ class Kernel:
         return seq(*stmts)
 
     def tiles(self, source: Buffer, first: Expr, rows: DimLike, bounds: tuple[int, int], part: range) -> Iterator[Stmt]:
-        """One part of each tile; one sequence takes several tiles at a time."""
-        (low, high), together = bounds, ROWS if rows == 1 else 1
+        """One part of each tile, several tiles at a time."""
+        (low, high), together = bounds, TILES[0 if rows == 1 else 1]
         many, rest = divmod(high - low, together)
         if many:
             yield loop("tile", many, lambda t: self.tile(source, first, (rows, together), t * together + low, part))
@@ -222,30 +224,28 @@ class Kernel:
             yield loop("tile", rest, lambda t: self.tile(source, first, (rows, 1), t + begin, part))
 
     def tile(self, source: Buffer, first: Expr, counts: tuple[DimLike, int], tile: Expr, part: range) -> Stmt:
-        """Accumulators of ``counts`` sequences and tiles, one of which is 1."""
-        several, factors = counts[1] > 1, self.factors
-        lanes = int(self.given.weights.shape[2])
-        number = counts[1] if several else counts[0]
-        acc = Buffer("acc", (number, len(part)), factors.dtype, Scope.REGISTER)
+        """Accumulators of ``counts`` sequences and tiles."""
+        factors, lanes = self.factors, int(self.given.weights.shape[2])
+        acc = Buffer("acc", (*counts, len(part)), factors.dtype, Scope.REGISTER)
 
-        def each(body: Callable[[Var, Expr, Expr, Var], Stmt]) -> Stmt:
-            r, j = Var("r"), Var("j")
-            row, at = (first, tile + r) if several else (first + r, tile)
-            return For(r, as_expr(number), For(j, const(len(part)), body(r, row, at, j), VECTOR), ForKind.UNROLL)
+        def each(body: Callable[[tuple[Expr, ...], Expr, Expr, Expr], Stmt]) -> Stmt:
+            r, t, j = Var("r"), Var("t"), Var("j")
+            stmt: Stmt = For(j, const(len(part)), body((r, t, j), first + r, tile + t, j + part.start), VECTOR)
+            for var, count in ((t, counts[1]), (r, counts[0])):
+                stmt = For(var, as_expr(count), stmt, ForKind.UNROLL)
+            return stmt
 
         def term(k: Expr) -> Stmt:
-            return each(
-                lambda r, row, at, j: Store(acc, (r, j), factors.term(source, row, at, k, j + part.start), Combine.SUM)
-            )
+            return each(lambda at, n, t, j: Store(acc, at, factors.term(source, n, t, k, j), Combine.SUM))
 
-        def finish(r: Expr, row: Expr, at: Expr, j: Expr) -> Stmt:
-            column = at * lanes + part.start + j
-            return Store(self.sums, (row, column), factors.total(acc[r, j], row, column))
+        def finish(at: tuple[Expr, ...], n: Expr, t: Expr, j: Expr) -> Stmt:
+            column = t * lanes + j
+            return Store(self.sums, (n, column), factors.total(acc[at], n, column))
 
         return Alloc(
             acc,
             seq(
-                each(lambda r, row, at, j: Store(acc, (r, j), const(0, factors.dtype))),
+                each(lambda at, *_: Store(acc, at, const(0, factors.dtype))),
                 loop("k", factors.steps, term),
                 each(finish),
             ),
