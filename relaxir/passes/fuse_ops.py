@@ -129,6 +129,8 @@ class _Grouping:
         assert isinstance(b, Bind)
         same_point = all(self.reads_at_own_point(u, b.var) for u in users)
         if pattern in INJECTIVE:
+            if group.heavy and single(b):
+                return False  # made once, not at every step of the group's loops
             if any(u in self.factors for u in users) and pattern not in POINTWISE:
                 return False  # products want their factors as they lie
             products = [u for u in users if self.pattern(u) is Pattern.CONTRACTION]
@@ -142,8 +144,22 @@ class _Grouping:
             not group.heavy
             and same_point
             and all(self.pattern(m) in POINTWISE for m in group.members)
-            and all(same_shape(self.bindings[m], b) for m in group.members)
+            and self.follows(b, group)
         )
+
+    def follows(self, b: Bind, group: _Group) -> bool:
+        """Whether what a group makes of a value has the value's shape; all else in it is cheap, and will be inlined."""
+        made = {b.var}
+        for m in sorted(group.members):
+            member = self.bindings[m]
+            assert isinstance(member, Bind) and isinstance(member.value, CallTIR)
+            if made & set(used_vars(member.value)):
+                made.add(member.var)
+                if not same_shape(member, b):
+                    return False
+            elif not cheap(self.program(m)):
+                return False
+        return True
 
     def reads_at_own_point(self, position: int, var: Var) -> bool:
         """Whether a consumer reads ``var`` only at the indices at which it stores its result."""
@@ -178,6 +194,11 @@ def same_shape(a: Binding, b: Binding) -> bool:
         and isinstance(b.var.type, TensorType)
         and a.var.type.shape == b.var.type.shape
     )
+
+
+def single(b: Bind) -> bool:
+    """Whether a binding gives one element."""
+    return isinstance(b.var.type, TensorType) and all(d == 1 for d in b.var.type.shape)
 
 
 def missing(block: Block, load: Load) -> set[TVar]:
