@@ -17,6 +17,7 @@ from relaxir.passes import (
     FoldQuantize,
     FuseOps,
     FuseTIR,
+    HoistMonotone,
     HoistReshape,
     InsertChecks,
     LegalizeOps,
@@ -52,6 +53,8 @@ GRAPH: Final = (
     MatchLookup(),  # products with one-hot rows become lookups
     MatchPatterns(),  # activations and normalisations written in parts too
     FoldLookup(),  # elementwise operators over lookups move into the table
+    HoistMonotone(),  # extrema are taken before monotone functions, not of all their results
+    Canonicalize(),
     DeadCode(),
 )
 """Operators to fewer operators."""

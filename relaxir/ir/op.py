@@ -256,6 +256,13 @@ class Op(Generic[A]):
         """Express the call by simpler operators (emitted into ``bb``), or None where `lower` is the way."""
         return None
 
+    def monotone(self, attrs: A, dtype: str) -> int:
+        """1 where a larger operand never gives a smaller result, -1 where it never gives a larger one, else 0.
+
+        Asked of functions of one element that keep its type. Not 0 promises NaN of NaN and of nothing else, too.
+        """
+        return 0
+
     def __repr__(self) -> str:
         return f"R.{self.name}"
 

@@ -35,6 +35,7 @@ from relaxir.ops.pooling import POOLING
 from relaxir.ops.quantize import QUANTIZE
 from relaxir.ops.rectifier import RECTIFIER
 from relaxir.ops.recurrent import RECURRENT
+from relaxir.ops.recurrent_quantized import QUANTIZED_LSTM
 from relaxir.ops.reduce import REDUCE
 from relaxir.ops.reduce_norm import REDUCE_NORM
 from relaxir.ops.regions import REGIONS
@@ -77,6 +78,7 @@ OPS: Final[tuple[Op[Any], ...]] = (
     *PATCHES,
     *POOLING,
     *QUANTIZE,
+    *QUANTIZED_LSTM,
     *RECTIFIER,
     *RECURRENT,
     *REDUCE,

@@ -28,6 +28,7 @@ class Tanh(FloatUnary):
     """
 
     name = "tanh"
+    rising = True
     intrinsic = Intrinsic.TANH
     ufunc = np.tanh
 
@@ -39,6 +40,7 @@ class Sigmoid(FloatUnary):
     """
 
     name = "sigmoid"
+    rising = True
     intrinsic = Intrinsic.SIGMOID
     examples = float_examples(-9.0, 9.0)
 
@@ -114,6 +116,10 @@ class HardSigmoid(Unary[HardSigmoidAttrs]):
     examples = float_examples(-5.0, 5.0, attrs=HardSigmoidAttrs())
     bad_examples = NOT_FLOAT
 
+    def monotone(self, attrs: HardSigmoidAttrs, dtype: str) -> int:
+        """As the sign of alpha; 0 times infinity is NaN."""
+        return (attrs.alpha > 0) - (attrs.alpha < 0)
+
     def scalar(self, x: Expr, attrs: HardSigmoidAttrs) -> Expr:
         """Clipped line."""
         return maximum(minimum(x * attrs.alpha + attrs.beta, 1.0), 0.0)
@@ -174,6 +180,7 @@ class Softplus(FloatUnary):
     """
 
     name = "softplus"
+    rising = True
     examples = float_examples(-30.0, 30.0)
 
     def scalar(self, x: Expr, attrs: Attrs) -> Expr:

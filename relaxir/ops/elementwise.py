@@ -35,6 +35,11 @@ class Unary(Op[A]):
     kind = OpKind.ELEMENTWISE
     dtypes: ClassVar[tuple[str, ...]] = ()  # accepted dtypes; empty: all
     result: ClassVar[str] = ""  # dtype of the result; empty: the operand's
+    rising: ClassVar[bool] = False  # monotone, whatever the attributes and the dtype
+
+    def monotone(self, attrs: A, dtype: str) -> int:
+        """As `rising` says."""
+        return int(self.rising)
 
     def infer(self, args: tuple[Type, ...], attrs: A, ctx: InferCtx) -> Type:
         """Shape of the operand."""

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Final
 
 import numpy as np
 
-from relaxir.ir.expr import Array
+from relaxir.ir.builder import BlockBuilder
+from relaxir.ir.expr import Array, TupleExpr
+from relaxir.ir.expr import Expr as GraphExpr
 from relaxir.ir.op import Attrs as BaseAttrs
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, TupleType, Type
+from relaxir.ops.binary import Maximum, Minimum, Subtract
 from relaxir.ops.common import check_dtype, check_same_dtype, load_wide, widen
-from relaxir.ops.kernels import input_of, output_of
+from relaxir.ops.comparison import Equal
+from relaxir.ops.division import Divide
+from relaxir.ops.kernels import emit_op, input_of, output_of
+from relaxir.ops.reduce import MinMax, ReduceAttrs
+from relaxir.ops.select import Where
 from relaxir.support.dtypes import info
-from relaxir.sym import DimLike, Proof, ceildiv, is_const, mul, sub
+from relaxir.sym import DimLike, Proof, ceildiv, mul, sub
 from relaxir.tir import (
     Buffer,
-    Combine,
     Expr,
     Intrinsic,
     PrimFunc,
@@ -28,16 +34,12 @@ from relaxir.tir import (
     call,
     cast,
     const,
-    eq,
     maximum,
     minimum,
-    select,
 )
 
 QUANTISED: Final = ("int8", "uint8", "int16", "uint16")
 SCALES: Final = ("float32", "float16", "bfloat16")
-LONG_ROW: Final = 64
-"""Elements of a row from which its range is found row by row."""
 SPREAD: Final = ((0.25, 0.75, 1.25, 1.75, -0.25, -0.75, 1000.0, -1000.0), 0.5)
 """Ties of both signs and values beyond every 8-bit range, at scale one half."""
 
@@ -368,33 +370,20 @@ class DynamicQuantizeLinear(Op[BaseAttrs]):
         scalars = TensorType((), "float32"), TensorType((), "uint8")
         return TupleType((TensorType(x.shape, "uint8"), *scalars))
 
-    def lower(self, args: tuple[TensorType, ...], attrs: BaseAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
-        """Two reductions, two scalars, one elementwise stage; long rows are reduced first, both ways in one pass."""
-
-        def element(of: Buffer) -> Callable[..., Expr]:
-            return lambda *i: of.at(i)
-
-        f = ProgramBuilder(self.name)
-        x = input_of(f, "x", args[0])
-        y, scale, zero = output_of(f, "y", out[0]), output_of(f, "scale", out[1]), output_of(f, "zero_point", out[2])
-        low, high = f.temp("low", (), "float32"), f.temp("high", (), "float32")
-        none = const(0.0, "float32")
-        ends = ((low, Combine.MIN), (high, Combine.MAX))
-        parts, (*rows, last) = {low: x, high: x}, x.shape or (1,)
-        if rows and is_const(last) and int(last) >= LONG_ROW:
-            parts = {end: f.temp(f"{end.name}s", rows, "float32") for end, _ in ends}
-            for end, how in ends:
-                f.reduce(parts[end], (last,), how, element(x), init=none)
-        for end, how in ends:
-            f.reduce(end, parts[end].shape, how, element(parts[end]), init=none)
-        f.compute(scale, lambda: select(eq(high[()], low[()]), const(1.0, "float32"), high[()] - low[()]) / 255.0)
-        f.compute(zero, lambda: saturate(call(Intrinsic.ROUND, (0.0 - low[()]) / scale[()]), "uint8"))
-
-        def value(*i: Expr) -> Expr:
-            return saturate(call(Intrinsic.ROUND, x.at(i) / scale[()]), "uint8", zero[()])
-
-        f.compute(y, value)
-        return f.build()
+    def decompose(self, args: tuple[GraphExpr, ...], attrs: BaseAttrs, bb: BlockBuilder) -> GraphExpr:
+        """The range, two scalars of it, and `QuantizeLinear`, which then fuse with what is before and behind them."""
+        none = bb.normalize(np.zeros((), np.float32))
+        ends = emit_op(bb, MinMax(), *args, attrs=ReduceAttrs())
+        low = emit_op(bb, Minimum(), bb.item(ends, 0), none)
+        high = emit_op(bb, Maximum(), bb.item(ends, 1), none)
+        size = emit_op(bb, Subtract(), high, low)
+        one = bb.normalize(np.ones((), np.float32))
+        some = emit_op(bb, Where(), emit_op(bb, Equal(), high, low), one, size)
+        scale = emit_op(bb, Divide(), some, bb.normalize(np.full((), 255, np.float32)))
+        below = emit_op(bb, Subtract(), none, low)
+        zero = emit_op(bb, QuantizeLinear(), below, scale, attrs=QuantizeAttrs())
+        whole = emit_op(bb, QuantizeLinear(), *args, scale, zero, attrs=QuantizeAttrs())
+        return TupleExpr((whole, scale, zero))
 
     def reference(self, args: tuple[Array, ...], attrs: BaseAttrs) -> tuple[Array, ...]:
         """The formulas in float32."""

@@ -21,6 +21,7 @@ class Relu(Unary[Attrs]):
     """
 
     name = "relu"
+    rising = True
     dtypes = NUMERIC
     examples = (*float_examples(), Example(("i8[n, 3]",), "i8[n, 3]"))
     bad_examples = (BadExample(("bool[n]",), "dtype-mismatch", "x must be one of"),)
@@ -53,6 +54,10 @@ class LeakyRelu(Unary[LeakyReluAttrs]):
     examples = float_examples(attrs=LeakyReluAttrs(0.1))
     bad_examples = NOT_FLOAT
 
+    def monotone(self, attrs: LeakyReluAttrs, dtype: str) -> int:
+        """Rises for a positive alpha; 0 times -inf is NaN."""
+        return int(attrs.alpha > 0)
+
     def scalar(self, x: Expr, attrs: LeakyReluAttrs) -> Expr:
         """Choice by sign."""
         return select(x < 0.0, x * attrs.alpha, x)
@@ -81,6 +86,10 @@ class Elu(Unary[AlphaAttrs]):
     examples = float_examples(attrs=AlphaAttrs(1.5))
     bad_examples = NOT_FLOAT
 
+    def monotone(self, attrs: AlphaAttrs, dtype: str) -> int:
+        """Rises unless alpha is negative."""
+        return int(attrs.alpha >= 0)
+
     def scalar(self, x: Expr, attrs: AlphaAttrs) -> Expr:
         """Choice by sign."""
         return select(x > 0.0, x, call(Intrinsic.EXPM1, x) * attrs.alpha)
@@ -101,6 +110,10 @@ class Celu(Unary[AlphaAttrs]):
     dtypes = FLOATS
     examples = float_examples(attrs=AlphaAttrs(2.0))
     bad_examples = NOT_FLOAT
+
+    def monotone(self, attrs: AlphaAttrs, dtype: str) -> int:
+        """Rises for a positive alpha."""
+        return int(attrs.alpha > 0)
 
     def scalar(self, x: Expr, attrs: AlphaAttrs) -> Expr:
         """Follow the class's formula."""
@@ -130,6 +143,10 @@ class Selu(Unary[SeluAttrs]):
     dtypes = FLOATS
     examples = float_examples(attrs=SeluAttrs())
     bad_examples = NOT_FLOAT
+
+    def monotone(self, attrs: SeluAttrs, dtype: str) -> int:
+        """Rises for a positive gamma unless alpha is negative; 0 times infinity is NaN."""
+        return int(attrs.alpha >= 0 and attrs.gamma > 0)
 
     def scalar(self, x: Expr, attrs: SeluAttrs) -> Expr:
         """Choice by sign."""

@@ -20,8 +20,10 @@ from relaxir.ops.kernels import emit_op
 from relaxir.ops.matmul import MATMUL, wide_matmul
 from relaxir.ops.movement import MOVEMENT
 from relaxir.ops.recurrent_cells import ACTIVATIONS, DEFAULTS, GATES, Activation
-from relaxir.ops.recurrent_scan import RECURRENT_SCAN, ScanAttrs, tile_lanes
+from relaxir.ops.recurrent_kernel import ScanAttrs
+from relaxir.ops.recurrent_scan import RECURRENT_SCAN, tile_lanes
 from relaxir.ops.slicing import SLICING
+from relaxir.sym import DimLike
 
 Direction = Literal["forward", "reverse", "bidirectional"]
 PARTS: Final[Mapping[str, Op[Any]]] = MappingProxyType(
@@ -55,17 +57,103 @@ class LayerAttrs(Attrs):
         return {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[self.direction]
 
 
+class Way:
+    """One direction of a decomposition."""
+
+    def __init__(self, given: dict[str, Expr], attrs: ScanAttrs, way: int, bb: BlockBuilder) -> None:
+        self.given = given
+        self.bb = bb
+        self.way = way
+        self.attrs = attrs
+
+    def emit(self, name: str, *args: Expr, **attrs: Any) -> Expr:
+        """One operator."""
+        op = PARTS[name]
+        return emit_op(self.bb, op, *args, attrs=op.Attrs(**attrs))
+
+    def own(self, name: str) -> Expr:
+        """The part of an operand for one direction, without the axis of directions."""
+        x = self.given[name]
+        assert isinstance(x.type, TensorType)
+        part = x
+        if x.type.shape[0] != 1:
+            part = self.emit("strided_slice", x, axes=(0,), begin=(self.way,), size=(1,))
+        return self.emit("reshape", part, shape=x.type.shape[1:])
+
+    def cut(self, x: Expr, begin: int, size: int) -> Expr:
+        """A part of a vector."""
+        return self.emit("strided_slice", x, axes=(0,), begin=(begin,), size=(size,))
+
+    def results(self) -> list[Expr]:
+        """States of all steps and last states."""
+        recurrent = self.own("r")
+        hidden = self.depth(recurrent)
+        width = GATES[self.attrs.cell] * hidden
+        weights, *scales = self.weights(recurrent, hidden, width)
+        both = self.own("b")
+        own, rest = self.cut(both, 0, width), self.cut(both, width, width)
+        more: list[Expr] = [self.own("c0")] if "c0" in self.given else []
+        if self.attrs.linear_before_reset:
+            shared = self.emit("add", self.cut(own, 0, 2 * hidden), self.cut(rest, 0, 2 * hidden))
+            bias = self.emit("concat", shared, self.cut(own, 2 * hidden, hidden))
+            more.append(self.cut(rest, 2 * hidden, hidden))
+        else:
+            bias = self.emit("add", own, rest)
+        if self.attrs.peepholes:
+            more.append(self.own("peephole"))
+        if self.attrs.lengths:
+            more.append(self.given["lengths"])
+        gates = self.projected(bias)
+        call = emit_op(self.bb, RECURRENT_SCAN[0], gates, weights, self.own("h0"), *more, *scales, attrs=self.attrs)
+        assert isinstance(call.type, TupleType)
+        return [self.bb.item(call, k) for k in range(len(call.type.fields))]
+
+    def depth(self, recurrent: Expr) -> int:
+        """The hidden size, from one direction's recurrent weights."""
+        assert isinstance(recurrent.type, TensorType)
+        return int(recurrent.type.shape[1])
+
+    def weights(self, recurrent: Expr, hidden: int, width: int) -> tuple[Expr, ...]:
+        """What `recurrent_scan` multiplies states with: tiles of columns."""
+        lanes = tile_lanes(hidden)
+        tiled = self.emit("reshape", recurrent, shape=(width // lanes, lanes, hidden))
+        return (self.emit("permute_dims", tiled, axes=(0, 2, 1)),)
+
+    def projected(self, bias: Expr) -> Expr:
+        """The inputs of all steps, for all gates."""
+        return self.emit("linear", self.given["x"], self.own("w"), bias)
+
+
 class Layer(Op[LayerAttrs]):
     """Base of recurrent layers: the projection of all steps at once, then a recurrence for each direction."""
 
     Attrs = LayerAttrs
     kind = OpKind.OPAQUE
     cell: ClassVar[str]
+    inputs_last: ClassVar[bool] = True  # w is (directions, gates, in), r likewise; else (directions, in, gates)
+    integers: ClassVar[tuple[str, ...]] = ("lengths",)  # operands that are not floats
+    extra: ClassVar[tuple[str, ...]] = ()  # further operands, behind the states
+    way: ClassVar[type[Way]] = Way
 
     def names(self, attrs: LayerAttrs) -> tuple[str, ...]:
         """Names of the operands that a call has."""
-        more = (("c0", self.cell == "lstm"), ("peephole", attrs.peepholes), ("lengths", attrs.lengths))
-        return ("x", "w", "r", "b", "h0", *(name for name, there in more if there))
+        states = ("h0", "c0") if self.cell == "lstm" else ("h0",)
+        more = (("peephole", attrs.peepholes), ("lengths", attrs.lengths))
+        return ("x", "w", "r", "b", *states, *self.extra, *(name for name, there in more if there))
+
+    def shapes(self, ways: int, batch: DimLike, width: DimLike, hidden: int) -> dict[str, tuple[DimLike, ...]]:
+        """Shapes of all operands but x."""
+        gates = GATES[self.cell] * hidden
+        weights = {"w": (gates, width), "r": (gates, hidden)}
+        return {
+            **{n: (ways, *(s if self.inputs_last else s[::-1])) for n, s in weights.items()},
+            "b": (ways, 2 * gates),
+            "h0": (ways, batch, hidden),
+            "c0": (ways, batch, hidden),
+            "peephole": (ways, 3 * hidden),
+            "lengths": (batch,),
+            **dict.fromkeys(self.extra, (ways, gates)),
+        }
 
     def infer(self, args: tuple[Type, ...], attrs: LayerAttrs, ctx: InferCtx) -> Type:
         """States of all steps, then the last ones."""
@@ -82,23 +170,14 @@ class Layer(Op[LayerAttrs]):
             ctx.fail(f"expected {len(names)} operands ({', '.join(names)}), got {len(args)}", code="arity")
         types = dict(zip(names, tensors_of(ctx, args, names), strict=True))
         check_dtype(ctx, types["x"], "x", FLOATS)
-        floats = [n for n in names if n != "lengths"]
+        floats = [n for n in names if n not in self.integers]
         check_same_dtype(ctx, [types[n] for n in floats], floats)
         if types["x"].rank != 3 or types["r"].rank != 3:
             ctx.fail(f"x has rank {types['x'].rank} and r rank {types['r'].rank}, expected 3", code="rank-mismatch")
-        (steps, batch, width), hidden = types["x"].shape, types["r"].shape[2]
+        (steps, batch, width), hidden = types["x"].shape, types["r"].shape[2 if self.inputs_last else 1]
         if not isinstance(hidden, int):
             ctx.fail("the hidden size must be a number", code="attribute")
-        gates = GATES[self.cell] * hidden
-        shapes = {
-            "w": (ways, gates, width),
-            "r": (ways, gates, hidden),
-            "b": (ways, 2 * gates),
-            "h0": (ways, batch, hidden),
-            "c0": (ways, batch, hidden),
-            "peephole": (ways, 3 * hidden),
-            "lengths": (batch,),
-        }
+        shapes = self.shapes(ways, batch, width, hidden)
         for n in names[1:]:
             if types[n].rank != len(shapes[n]):
                 ctx.fail(f"{n} has rank {types[n].rank}, expected {len(shapes[n])}", code="rank-mismatch")
@@ -128,14 +207,14 @@ class Layer(Op[LayerAttrs]):
     def decompose(self, args: tuple[Expr, ...], attrs: LayerAttrs, bb: BlockBuilder) -> Expr | None:
         """For each direction a linear layer and a `recurrent_scan`; weights are turned at compile time if known."""
         given = dict(zip(self.names(attrs), args, strict=True))
-        ways = [_Way(self, given, attrs, way, bb).results() for way in range(len(attrs.reversed))]
+        ways = [self.way(given, self.scan_attrs(attrs, way), way, bb).results() for way in range(len(attrs.reversed))]
         stacked = [_stack(bb, [w[k] for w in ways], 1 if k == 0 else 0) for k in range(len(ways[0]))]
         return TupleExpr(tuple(stacked))
 
     def reference(self, args: tuple[Array, ...], attrs: LayerAttrs) -> tuple[Array, ...]:
-        """The projection in double, then the reference of the recurrence."""
+        """`projection`, then the reference of the recurrence."""
         given = dict(zip(self.names(attrs), args, strict=True))
-        hidden, found = given["r"].shape[2], []
+        hidden, found = given["h0"].shape[2], []
         for way in range(len(attrs.reversed)):
             own = {n: a if n in ("x", "lengths") else a[way] for n, a in given.items()}
             bias, rest = np.split(own["b"], 2)
@@ -143,66 +222,16 @@ class Layer(Op[LayerAttrs]):
             if scan.linear_before_reset:
                 own["bias"] = rest[2 * hidden :]
                 rest = np.concatenate((rest[: 2 * hidden], np.zeros_like(own["bias"])))
-            gates = (wide_matmul(own["x"], own["w"].T) + bias + rest).astype(own["x"].dtype)
+            gates, tiles, *scales = self.projection(own, bias + rest)
             more = (own[n] for n in ("c0", "bias", "peephole", "lengths") if n in own)
-            tiles = np.swapaxes(own["r"].reshape(-1, tile_lanes(hidden), hidden), 1, 2)
-            operands = (gates, tiles, own["h0"], *more)
-            found.append(RECURRENT_SCAN[0].reference(operands, scan))
+            found.append(RECURRENT_SCAN[0].reference((gates, tiles, own["h0"], *more, *scales), scan))
         return tuple(np.stack([f[k] for f in found], 1 if k == 0 else 0) for k in range(len(found[0])))
 
-
-class _Way:
-    """One direction of a decomposition."""
-
-    def __init__(self, layer: Layer, given: dict[str, Expr], attrs: LayerAttrs, way: int, bb: BlockBuilder) -> None:
-        self.given = given
-        self.bb = bb
-        self.way = way
-        self.attrs = layer.scan_attrs(attrs, way)
-
-    def emit(self, name: str, *args: Expr, **attrs: Any) -> Expr:
-        """One operator."""
-        op = PARTS[name]
-        return emit_op(self.bb, op, *args, attrs=op.Attrs(**attrs))
-
-    def own(self, name: str) -> Expr:
-        """The part of an operand for one direction, without the axis of directions."""
-        x = self.given[name]
-        assert isinstance(x.type, TensorType)
-        part = x
-        if x.type.shape[0] != 1:
-            part = self.emit("strided_slice", x, axes=(0,), begin=(self.way,), size=(1,))
-        return self.emit("reshape", part, shape=x.type.shape[1:])
-
-    def cut(self, x: Expr, begin: int, size: int) -> Expr:
-        """A part of a vector."""
-        return self.emit("strided_slice", x, axes=(0,), begin=(begin,), size=(size,))
-
-    def results(self) -> list[Expr]:
-        """States of all steps and last states."""
-        recurrent = self.own("r")
-        assert isinstance(recurrent.type, TensorType)
-        hidden, width = int(recurrent.type.shape[1]), GATES[self.attrs.cell] * int(recurrent.type.shape[1])
-        lanes = tile_lanes(hidden)
-        tiled = self.emit("reshape", recurrent, shape=(width // lanes, lanes, hidden))
-        weights = self.emit("permute_dims", tiled, axes=(0, 2, 1))
-        both = self.own("b")
-        own, rest = self.cut(both, 0, width), self.cut(both, width, width)
-        more: list[Expr] = [self.own("c0")] if "c0" in self.given else []
-        if self.attrs.linear_before_reset:
-            shared = self.emit("add", self.cut(own, 0, 2 * hidden), self.cut(rest, 0, 2 * hidden))
-            bias = self.emit("concat", shared, self.cut(own, 2 * hidden, hidden))
-            more.append(self.cut(rest, 2 * hidden, hidden))
-        else:
-            bias = self.emit("add", own, rest)
-        if self.attrs.peepholes:
-            more.append(self.own("peephole"))
-        if self.attrs.lengths:
-            more.append(self.given["lengths"])
-        gates = self.emit("linear", self.given["x"], self.own("w"), bias)
-        call = emit_op(self.bb, RECURRENT_SCAN[0], gates, weights, self.own("h0"), *more, attrs=self.attrs)
-        assert isinstance(call.type, TupleType)
-        return [self.bb.item(call, k) for k in range(len(call.type.fields))]
+    def projection(self, own: dict[str, Array], bias: Array) -> tuple[Array, ...]:
+        """For the reference: the inputs of one direction projected (in double), and its weights for the recurrence."""
+        hidden = own["h0"].shape[1]
+        gates = (wide_matmul(own["x"], own["w"].T) + bias).astype(own["x"].dtype)
+        return gates, np.swapaxes(own["r"].reshape(-1, tile_lanes(hidden), hidden), 1, 2)
 
 
 def _stack(bb: BlockBuilder, parts: list[Expr], axis: int) -> Expr:

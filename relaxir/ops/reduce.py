@@ -10,9 +10,9 @@ import numpy as np
 
 from relaxir.ir.expr import Array
 from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
-from relaxir.ir.types import TensorType, Type
+from relaxir.ir.types import TensorType, TupleType, Type
 from relaxir.ops.common import BOOL, FLOATS, NUMERIC, check_dtype, compute_dtype, load_wide, widen
-from relaxir.sym import DimLike, product
+from relaxir.sym import DimLike, is_const, product
 from relaxir.tir import (
     BinOp,
     Buffer,
@@ -259,6 +259,69 @@ class Min(Reduce):
         return np.asarray(np.min(x, axes, keepdims=keepdims, initial=lowest(x.dtype, True)))
 
 
+LONG_ROW: Final = 64
+"""Elements of a row from which an extremum of everything is found row by row."""
+
+
+class MinMax(Op[ReduceAttrs]):
+    """Smallest and largest element, found in one pass: results (low, high).
+
+    Each is what `Min` and `Max` give, NaN and nothing included. TVM: none (relax.min and relax.max), ONNX: none
+    (DynamicQuantizeLinear is made of it).
+    """
+
+    name = "min_max"
+    params = (Param("x", "any shape", NUMERIC),)
+    Attrs = ReduceAttrs
+    kind = OpKind.REDUCE
+    examples = (
+        Example(("f32[n, m]",), ("f32[n]", "f32[n]"), ReduceAttrs((-1,))),
+        Example(("f32[n, 3, m]",), ("f32[n, 1, 1]", "f32[n, 1, 1]"), ReduceAttrs((2, 1), keepdims=True)),
+        Example(("f32[n, m, 70]",), ("f32[]", "f32[]")),
+        Example(("f16[n, 3, 65]",), ("f16[3]", "f16[3]"), ReduceAttrs((0, 2))),
+        Example(("i8[n]",), ("i8[]", "i8[]"), low=-128, high=127),
+        Example(("bf16[n, 2]",), ("bf16[n, 2]", "bf16[n, 2]"), ReduceAttrs(())),
+        Example(("f64[]",), ("f64[]", "f64[]")),
+    )
+    bad_examples = (*BAD_AXES, BadExample(("bool[n]",), "dtype-mismatch", "x must be one of"))
+
+    def infer(self, args: tuple[Type, ...], attrs: ReduceAttrs, ctx: InferCtx) -> Type:
+        """Two of what `Min` gives."""
+        x = ctx.tensor(args, 0, "x")
+        check_dtype(ctx, x, "x", NUMERIC)
+        shape = reduced_shape(x.shape, reduced_axes(ctx, attrs.axes, x.rank), attrs.keepdims)
+        return TupleType((TensorType(shape, x.dtype),) * 2)
+
+    def lower(self, args: tuple[TensorType, ...], attrs: ReduceAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
+        """Two reductions over the same elements; long rows first, where more axes than the last are reduced."""
+        f = ProgramBuilder(self.name)
+        x = f.input("x", args[0].shape, args[0].dtype)
+        outs = [f.output(n, t.shape, t.dtype) for n, t in zip(("low", "high"), out, strict=True)]
+        rows, ends = Rows(x.shape, known_axes(attrs.axes, args[0].rank)), (Combine.MIN, Combine.MAX)
+        row, n, wide = kept_of(rows, outs[0]), len(outs[0].shape), compute_dtype(x.dtype)
+        totals = outs if wide == x.dtype else [f.temp(f"{y.name}_wide", y.shape, wide) for y in outs]
+        *front, last = rows.axes or (-1,)
+        long = is_const(x.shape[last]) and int(x.shape[last]) >= LONG_ROW if front else False
+        if long and last == len(x.shape) - 1:
+            parts = [f.temp(f"{y.name}s", x.shape[:-1], wide) for y in outs]
+            for part, how in zip(parts, ends, strict=True):
+                f.reduce(part, x.shape[-1:], how, lambda *i: load_wide(x, i))
+            within = Rows(x.shape[:-1], front)
+            for y, part, how in zip(totals, parts, ends, strict=True):
+                f.reduce(y, within.inner, how, lambda *i, part=part: part.at(within.full((*row(i[:n]), *i[n:]))))
+        else:
+            for y, how in zip(totals, ends, strict=True):
+                f.reduce(y, rows.inner, how, lambda *i: load_wide(x, rows.full((*row(i[:n]), *i[n:]))))
+        if totals is not outs:
+            for y, total in zip(outs, totals, strict=True):
+                f.compute(y, lambda *i, y=y, total=total: cast(total.at(i), y.dtype))
+        return f.build()
+
+    def reference(self, args: tuple[Array, ...], attrs: ReduceAttrs) -> tuple[Array, ...]:
+        """`Min` and `Max`."""
+        return Min().reference(args, attrs), Max().reference(args, attrs)
+
+
 class All(Reduce):
     """Whether every element is true.
 
@@ -326,4 +389,4 @@ class Mean(Reduce):
         return np.asarray(np.trunc(total / max(count, 1)))
 
 
-REDUCE: Final = (Sum(), Prod(), Max(), Min(), All(), Any_(), Mean())
+REDUCE: Final = (Sum(), Prod(), Max(), Min(), MinMax(), All(), Any_(), Mean())

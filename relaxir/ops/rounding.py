@@ -25,6 +25,7 @@ class Floor(FloatUnary):
     """
 
     name = "floor"
+    rising = True
     intrinsic = Intrinsic.FLOOR
     ufunc = np.floor
     examples = WIDE
@@ -37,6 +38,7 @@ class Ceil(FloatUnary):
     """
 
     name = "ceil"
+    rising = True
     intrinsic = Intrinsic.CEIL
     ufunc = np.ceil
     examples = WIDE
@@ -49,6 +51,7 @@ class Round(FloatUnary):
     """
 
     name = "round"
+    rising = True
     intrinsic = Intrinsic.ROUND
     ufunc = np.rint
     examples = (*WIDE, HALVES)
@@ -61,6 +64,7 @@ class Trunc(FloatUnary):
     """
 
     name = "trunc"
+    rising = True
     intrinsic = Intrinsic.TRUNC
     ufunc = np.trunc
     examples = WIDE

@@ -123,6 +123,10 @@ class Clip(Op[Any]):
                 ctx.fail(f"{name} must be a scalar, got rank {bound.rank}", code="rank-mismatch")
         return tensors[0]
 
+    def monotone(self, attrs: ClipAttrs, dtype: str) -> int:
+        """Rises; asked where there are no operands but ``x``."""
+        return 1
+
     def lower(self, args: tuple[TensorType, ...], attrs: ClipAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
         """One elementwise stage."""
         f = ProgramBuilder(self.name)

@@ -80,6 +80,7 @@ class Atan(FloatUnary):
     """
 
     name = "atan"
+    rising = True
     intrinsic = Intrinsic.ATAN
     ufunc = np.arctan
     examples = WIDE
@@ -92,6 +93,7 @@ class Sinh(FloatUnary):
     """
 
     name = "sinh"
+    rising = True
     intrinsic = Intrinsic.SINH
     ufunc = np.sinh
 
@@ -114,6 +116,7 @@ class Asinh(FloatUnary):
     """
 
     name = "asinh"
+    rising = True
     intrinsic = Intrinsic.ASINH
     ufunc = np.arcsinh
     examples = WIDE

@@ -9,7 +9,7 @@ import numpy as np
 
 from relaxir.ir.expr import Array
 from relaxir.ir.op import Attrs, BadExample, Example
-from relaxir.ops.common import NUMERIC, float_examples
+from relaxir.ops.common import FLOATS, NUMERIC, float_examples
 from relaxir.ops.elementwise import FloatUnary, Unary
 from relaxir.tir import Expr, Intrinsic, call
 
@@ -34,6 +34,10 @@ class Negative(Signed):
     """
 
     name = "negative"
+
+    def monotone(self, attrs: Attrs, dtype: str) -> int:
+        """Falls on floats; the most negative integer is its own negative."""
+        return -1 if dtype in FLOATS else 0
 
     def scalar(self, x: Expr, attrs: Attrs) -> Expr:
         """Intrinsic neg."""
@@ -68,6 +72,7 @@ class Sign(Signed):
     """
 
     name = "sign"
+    rising = True
 
     def scalar(self, x: Expr, attrs: Attrs) -> Expr:
         """Intrinsic sign."""
@@ -85,6 +90,7 @@ class Exp(FloatUnary):
     """
 
     name = "exp"
+    rising = True
     intrinsic = Intrinsic.EXP
     ufunc = np.exp
 
@@ -96,6 +102,7 @@ class Expm1(FloatUnary):
     """
 
     name = "expm1"
+    rising = True
     intrinsic = Intrinsic.EXPM1
     ufunc = np.expm1
 
@@ -184,6 +191,7 @@ class Erf(FloatUnary):
     """
 
     name = "erf"
+    rising = True
     intrinsic = Intrinsic.ERF
 
     def numpy(self, x: Array, attrs: Attrs) -> Array:

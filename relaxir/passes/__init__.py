@@ -17,6 +17,7 @@ from relaxir.passes.fold_lookup import FoldLookup
 from relaxir.passes.fold_quantize import FoldQuantize
 from relaxir.passes.fuse_ops import FuseOps
 from relaxir.passes.fuse_tir import FuseTIR
+from relaxir.passes.hoist_monotone import HoistMonotone
 from relaxir.passes.hoist_reshape import HoistReshape
 from relaxir.passes.insert_checks import InsertChecks
 from relaxir.passes.legalize_ops import LegalizeOps
@@ -48,6 +49,7 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     MatchAttention,
     MatchLookup,
     MatchPatterns,
+    HoistMonotone,
     DispatchLibrary,
     LegalizeOps,
     ClassifyPatterns,
@@ -75,6 +77,7 @@ __all__ = (
     "FoldQuantize",
     "FuseOps",
     "FuseTIR",
+    "HoistMonotone",
     "HoistReshape",
     "InsertChecks",
     "Instrument",

@@ -8,7 +8,8 @@ After:
     gv = Module.fused_matmul_add_gelu(x, w, b, R.shape((n,)))     # a function with primitive=True
 
 A producer joins the group of its consumers when all of them are in that one group: then nothing outside waits for it,
-so moving it there can make no cycle.
+so moving it there can make no cycle. A cheap one whose result is larger than all that it reads (sums of all pairs of
+rows), or a part of it in order, joins every group that reads it: computing it again costs less than storing it.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ from relaxir.ir.rewrite import expr_dims, leaves, used_vars
 from relaxir.ir.types import TensorType
 from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.sym import Dim, free_dims
-from relaxir.tir import Block, Call, Load, PrimFunc
+from relaxir.tir import Block, Call, Load, PrimFunc, Store
 from relaxir.tir import Expr as TExpr
+from relaxir.tir import Var as TVar
+from relaxir.tir.access import variables_of
 from relaxir.tir.classify import Pattern
 from relaxir.tir.visit import all_exprs, stores_of, walk
 
@@ -62,7 +65,8 @@ class _Grouping:
     def __init__(self, block: BindingBlock, outside: set[Var], programs: dict[str, PrimFunc]) -> None:
         self.bindings = block.bindings
         self.programs = programs
-        self.group: dict[int, _Group] = {}
+        self.groups: dict[int, tuple[_Group, ...]] = {}
+        self.factors: set[int] = set()  # what contractions compute element by element, or is computed for that
         self.users: dict[Var, list[int]] = {}
         for position, b in enumerate(block.bindings):
             if not isinstance(b, Check):
@@ -76,14 +80,12 @@ class _Grouping:
             call = self.call_at(position)
             if call is None:
                 continue
-            group = self.home(position)
-            if group is None:
-                group = _Group(position, heavy=self.pattern(position) not in INJECTIVE)
-            else:
+            homes = self.homes(position) or (_Group(position),)
+            for group in homes:
                 group.heavy = group.heavy or self.pattern(position) not in INJECTIVE
-            group.members.append(position)
-            self.group[position] = group
-        unique = {id(g): g for g in self.group.values() if len(g.members) > 1}
+                group.members.append(position)
+            self.groups[position] = homes
+        unique = {id(g): g for homes in self.groups.values() for g in homes if len(g.members) > 1}
         return list(unique.values())
 
     def call_at(self, position: int) -> CallTIR | None:
@@ -102,20 +104,23 @@ class _Grouping:
     def pattern(self, position: int) -> Pattern:
         return Pattern[str(self.program(position).attrs.get("pattern", "opaque")).upper()]
 
-    def home(self, position: int) -> _Group | None:
-        """The group a producer may join, or None."""
+    def homes(self, position: int) -> tuple[_Group, ...]:
+        """The groups a producer joins: that of all its consumers, or each of theirs; none if it stays outside."""
         b = self.bindings[position]
         assert isinstance(b, Bind) and isinstance(b.value, CallTIR)
         users = self.users.get(b.var, [])
         if b.var in self.outside or not users or not isinstance(b.var.type, TensorType):
-            return None
-        groups = {id(self.group[u]): self.group[u] for u in users if u in self.group}
-        if len(groups) != 1 or any(u not in self.group for u in users):
-            return None
-        (group,) = groups.values()
-        if len(group.members) >= MAX_MEMBERS:
-            return None
-        return group if self.fits(position, users, group) else None
+            return ()
+        if any(u not in self.groups for u in users):
+            return ()
+        readers = {id(g): (g, [r for r in users if g in self.groups[r]]) for u in users for g in self.groups[u]}
+        if len(readers) > 1 and not (self.pattern(position) in POINTWISE and repeatable(self.program(position))):
+            return ()
+        if not all(len(g.members) < MAX_MEMBERS and self.fits(position, own, g) for g, own in readers.values()):
+            return ()
+        if any(self.pattern(u) is Pattern.CONTRACTION or u in self.factors for u in users):
+            self.factors.add(position)
+        return tuple(g for g, _ in readers.values())
 
     def fits(self, position: int, users: Sequence[int], group: _Group) -> bool:
         """Whether fusing pays and keeps the kernel in a form that `Schedule` knows."""
@@ -124,8 +129,13 @@ class _Grouping:
         assert isinstance(b, Bind)
         same_point = all(self.reads_at_own_point(u, b.var) for u in users)
         if pattern in INJECTIVE:
-            if any(self.pattern(u) is Pattern.CONTRACTION for u in users):
-                return False  # would be recomputed in the inner loop
+            if group.heavy and single(b):
+                return False  # made once, not at every step of the group's loops
+            if any(u in self.factors for u in users) and pattern not in POINTWISE:
+                return False  # products want their factors as they lie
+            products = [u for u in users if self.pattern(u) is Pattern.CONTRACTION]
+            if products:  # what they read several times would be recomputed in the inner loop
+                return pattern in POINTWISE and all(self.reads_once(u, b.var) for u in products)
             if any(self.pattern(u) is Pattern.REDUCTION for u in users):
                 return cheap(self.program(position)) and pattern in POINTWISE
             return same_point or cheap(self.program(position))
@@ -134,22 +144,46 @@ class _Grouping:
             not group.heavy
             and same_point
             and all(self.pattern(m) in POINTWISE for m in group.members)
-            and all(same_shape(self.bindings[m], b) for m in group.members)
+            and self.follows(b, group)
         )
+
+    def follows(self, b: Bind, group: _Group) -> bool:
+        """Whether what a group makes of a value has the value's shape; all else in it is cheap, and will be inlined."""
+        made = {b.var}
+        for m in sorted(group.members):
+            member = self.bindings[m]
+            assert isinstance(member, Bind) and isinstance(member.value, CallTIR)
+            if made & set(used_vars(member.value)):
+                made.add(member.var)
+                if not same_shape(member, b):
+                    return False
+            elif not cheap(self.program(m)):
+                return False
+        return True
 
     def reads_at_own_point(self, position: int, var: Var) -> bool:
         """Whether a consumer reads ``var`` only at the indices at which it stores its result."""
         func = self.program(position)
-        call = self.call_at(position)
-        assert call is not None
-        tensors = [a for a in call.args if isinstance(a.type, TensorType)]
-        params = {p for p, a in zip(func.inputs, tensors, strict=True) if a is var}
         stores = stores_of(func.body)
         if len(stores) != 1 or not isinstance(func.body, Block):
             return False
-        point = stores[0].indices
-        loads = [e for e in all_exprs(func.body) if isinstance(e, Load) and e.buffer in params]
-        return all(e.indices == point for e in loads) and func.results[0].shape == next(iter(params)).shape
+        loads = self.loads(position, var)
+        same = all(e.indices == stores[0].indices for e in loads)
+        return same and all(e.buffer.shape == func.results[0].shape for e in loads)
+
+    def reads_once(self, position: int, var: Var) -> bool:
+        """Whether a consumer of one stage reads each element of ``var`` at one of its points: no axis is left out."""
+        body = self.program(position).body
+        loads = self.loads(position, var)
+        return isinstance(body, Block) and len(loads) == 1 and not missing(body, loads[0])
+
+    def loads(self, position: int, var: Var) -> list[Load]:
+        """Where a consumer reads ``var``."""
+        func, call = self.program(position), self.call_at(position)
+        assert call is not None
+        tensors = [a for a in call.args if isinstance(a.type, TensorType)]
+        params = {p for p, a in zip(func.inputs, tensors, strict=True) if a is var}
+        return [e for e in all_exprs(func.body) if isinstance(e, Load) and e.buffer in params]
 
 
 def same_shape(a: Binding, b: Binding) -> bool:
@@ -160,6 +194,28 @@ def same_shape(a: Binding, b: Binding) -> bool:
         and isinstance(b.var.type, TensorType)
         and a.var.type.shape == b.var.type.shape
     )
+
+
+def single(b: Bind) -> bool:
+    """Whether a binding gives one element."""
+    return isinstance(b.var.type, TensorType) and all(d == 1 for d in b.var.type.shape)
+
+
+def missing(block: Block, load: Load) -> set[TVar]:
+    """Axes of more than one point along which a load stays where it is."""
+    return {a.var for a in block.axes if a.extent != 1} - {v for i in load.indices for v in variables_of(i)}
+
+
+def repeatable(func: PrimFunc) -> bool:
+    """Whether a cheap program had better be run by all its readers.
+
+    That is one that reads tensors only that lack a whole axis of its result, or only moves what it reads.
+    """
+    body = func.body
+    if not isinstance(body, Block) or not isinstance(body.body, Store) or not cheap(func):
+        return False
+    loads = [e for e in all_exprs(body) if isinstance(e, Load)]
+    return isinstance(body.body.value, Load) or (bool(loads) and all(missing(body, e) for e in loads))
 
 
 def cheap(func: PrimFunc) -> bool:

@@ -26,7 +26,7 @@ from relaxir.ir.rewrite import Rewriter
 from relaxir.ir.types import TensorType, TupleType
 from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.sym import substitute
-from relaxir.tir import Alloc, AxisKind, Block, Buffer, Call, Load, PrimFunc, Seq, Stmt, Store
+from relaxir.tir import Alloc, AxisKind, Block, Buffer, Call, Const, Load, PrimFunc, Seq, Stmt, Store
 from relaxir.tir import Expr as TExpr
 from relaxir.tir.printer import prim_func_text
 from relaxir.tir.visit import all_exprs, free_dims_of, map_stmt, stores_of, substitute_vars, walk, walk_expr
@@ -150,7 +150,8 @@ def _pays(producer: Stmt, target: Store, later: Sequence[Stmt]) -> bool:
 def _own_point(stmt: Stmt, load: Load) -> bool:
     """Whether a stage evaluates a load once per element of the loaded buffer."""
     blocks = [s for s in walk(stmt) if isinstance(s, Block)]
-    return len(blocks) == 1 and tuple(a.var for a in blocks[0].axes) == load.indices
+    at = [i for i in load.indices if not isinstance(i, Const)]
+    return len(blocks) == 1 and [a.var for a in blocks[0].axes if a.extent != 1] == at
 
 
 def _substitute(stmt: Stmt, target: Store) -> Stmt:

@@ -43,6 +43,7 @@ from relaxir.tir import (
     Switch,
     Var,
     While,
+    Word,
 )  # fmt: skip
 
 ARRAY = {"bfloat16": np.dtype(np.float32)}
@@ -91,12 +92,22 @@ def trunc_div(a: Any, b: Any) -> Any:
     return np.asarray(q if (int(a) < 0) == (int(b) < 0) else -q).astype(a.dtype)[()]
 
 
+def word(*parts: Any) -> Any:
+    return np.array(parts).view(np.int32)[0]
+
+
+def dot4(a: Any, b: Any) -> Any:
+    unsigned, signed = np.array([a]).view(np.uint8).astype(np.int32), np.array([b]).view(np.int8).astype(np.int32)
+    return np.sum(unsigned * signed, dtype=np.int32)
+
+
 BINARY = {
     BinOp.ADD: np.add, BinOp.SUB: np.subtract, BinOp.MUL: np.multiply, BinOp.DIV: np.divide, BinOp.FLOORDIV: np.floor_divide,
     BinOp.MOD: np.mod, BinOp.TRUNCDIV: trunc_div, BinOp.TRUNCMOD: np.fmod, BinOp.POW: np.power, BinOp.MIN: np.minimum,
     BinOp.MAX: np.maximum, BinOp.AND: np.bitwise_and, BinOp.OR: np.bitwise_or, BinOp.XOR: np.bitwise_xor, BinOp.SHL: np.left_shift,
     BinOp.SHR: np.right_shift, BinOp.EQ: np.equal, BinOp.NE: np.not_equal, BinOp.LT: np.less, BinOp.LE: np.less_equal,
     BinOp.GT: np.greater, BinOp.GE: np.greater_equal, BinOp.ATAN2: np.arctan2,
+    BinOp.DOT4: dot4,
 }  # fmt: skip
 CALLS = {
     Intrinsic.NEG: np.negative, Intrinsic.ABS: np.abs, Intrinsic.NOT: np.invert, Intrinsic.SIGN: np.sign, Intrinsic.EXP: np.exp,
@@ -120,7 +131,14 @@ class _Source:
     def __init__(self, env: Mapping[str, int]) -> None:
         self.env = env
         self.names: dict[object, str] = {}
-        self.globals: dict[str, Any] = {"np": np, "bits": bits, "convert": convert, "Failure": Failure, "_at": _at}
+        self.globals: dict[str, Any] = {
+            "np": np,
+            "bits": bits,
+            "convert": convert,
+            "Failure": Failure,
+            "_at": _at,
+            "word": word,
+        }
         self.lines: list[str] = []
 
     def share(self, value: object, stem: str) -> str:
@@ -152,6 +170,10 @@ class _Source:
             return self.name(e)
         if isinstance(e, Size):
             return str(self.size(e.expr))
+        if isinstance(e, Word):
+            *rows, first = e.indices
+            parts = [Load(e.buffer, (*rows, first + k)) for k in range(4)]
+            return f"word({', '.join(map(self.expr, parts))})"
         if isinstance(e, Load):
             return f"_at({self.name(e.buffer)}, ({''.join(self.expr(i) + ', ' for i in e.indices)}))"
         if isinstance(e, Binary):

@@ -17,7 +17,7 @@ from relaxir.frontends.onnx.convert_recurrent import layer
 from relaxir.frontends.onnx.convert_shape import SHAPE
 from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.values import Value
-from relaxir.sym import ceildiv
+from relaxir.sym import DimLike, ceildiv
 
 
 def quantized(n: Node, convert: Converter, operands: tuple[int, ...], result: int) -> Value:
@@ -172,25 +172,42 @@ def matmul_nbits(n: Node) -> Result:
 
 
 def dynamic_quantize_lstm(n: Node) -> Result:
-    """DynamicQuantizeLSTM: weights of 8 bits, (directions, in, 4 * hidden), dequantised; floats between.
+    """DynamicQuantizeLSTM: weights of 8 bits, (directions, in, 4 * hidden).
 
-    ONNX Runtime also rounds x and the hidden state to 8 bits before each product; results agree to that rounding.
+    With a zero point other than 0 (which unsigned weights may have) they are dequantised, with floats between.
     """
+    if all(n.input(i).type.dtype == "int8" and is_zero(n, zero) for i, zero in ((1, 9), (2, 11))):
+        for index in (8, 10):
+            n.inputs[index] = scale_of_columns(n, n.input(index), n.input(2).type.shape[-1])
+        return layer("lstm", "quantized_lstm", (8, 10))(n)
     for index, scale in ((1, 8), (2, 10)):
-        real = lstm_weight(n, n.input(index), n.input(scale), n.input(scale + 1))
+        real = lstm_weight(n, n.input(index), n.input(scale), n.optional(scale + 1))
         n.inputs[index] = n.emit("permute_dims", real, axes=(0, 2, 1))
     del n.inputs[8:]
     return layer("lstm")(n)
 
 
-def lstm_weight(n: Node, weight: Value, scale: Value, zero: Value) -> Value:
+def is_zero(n: Node, index: int) -> bool:
+    """Whether a zero point is left out or known to be 0."""
+    known = n.number(index) if n.given(index) else np.zeros(())
+    return known is not None and not known.any()
+
+
+def scale_of_columns(n: Node, scale: Value, width: DimLike) -> Value:
+    """A scale for each direction, or for each direction and column, as the latter."""
+    if scale.type.rank > 1:
+        return scale
+    return n.emit("broadcast_to", n.emit("expand_dims", scale, axes=(1,)), shape=(*scale.type.shape, width))
+
+
+def lstm_weight(n: Node, weight: Value, scale: Value, zero: Value | None) -> Value:
     """A weight with a scale for each direction, or for each direction and column."""
     if scale.type.rank < 2:
         return n.emit("dequantize_linear", weight, scale, zero, axis=0)
     depth = weight.type.shape[1]
     if not isinstance(depth, int):
         n.unsupported("a weight whose size is known only at run time")
-    columns = [n.emit("expand_dims", v, axes=(1,)) for v in (scale, zero)]
+    columns = [None if v is None else n.emit("expand_dims", v, axes=(1,)) for v in (scale, zero)]
     return n.emit("dequantize_linear", weight, *columns, axis=1, block_size=depth)
 
 

@@ -18,8 +18,8 @@ WITH_ALPHA: Final = frozenset({"affine", "leakyrelu", "thresholdedrelu", "scaled
 WITH_BETA: Final = frozenset({"affine", "scaledtanh", "hardsigmoid"})
 
 
-def layer(kind: str) -> Converter:
-    """The converter of one kind of layer."""
+def layer(kind: str, name: str = "", extra: tuple[int, ...] = ()) -> Converter:
+    """The converter of one kind of layer: as operator ``name``, with inputs ``extra`` behind the states."""
 
     def convert(n: Node) -> Result:
         """Defaults filled in; layout 1 by transposing to layout 0 and back."""
@@ -46,12 +46,14 @@ def layer(kind: str) -> Converter:
             return n.emit("broadcast_to", n.literal(np.zeros((1, 1, 1)), dtype), shape=(ways, batch, hidden))
 
         bias = weights(3, 2 * width) if n.given(3) else n.literal(np.zeros((ways, 2 * width)), dtype)
-        operands = [x, weights(1, width, x.type.shape[2]), weights(2, width, hidden), bias, state(5)]
-        if kind == "lstm":
-            operands += [state(6), *([weights(7, 3 * hidden)] if n.given(7) else [])]
+        turn = -1 if name else 1  # an operator of its own has its inputs in front of its gates
+        own = (weights(1, *(width, x.type.shape[2])[::turn]), weights(2, *(width, hidden)[::turn]))
+        operands = [x, *own, bias, state(5), *([state(6)] if kind == "lstm" else [])]
+        operands += [weights(index, width) for index in extra]
+        operands += [weights(7, 3 * hidden)] if kind == "lstm" and n.given(7) else []
         operands += [n.input(4)] if n.given(4) else []
         results = n.emit_tuple(
-            kind,
+            name or kind,
             *operands,
             direction=direction,
             activations=tuple(activations(n, kind, ways)),
