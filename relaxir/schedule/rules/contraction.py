@@ -205,6 +205,8 @@ def _with_rows(job: Job, panels: Axis, after: RowsAfter, fewest: int) -> Stmt:
     roles, machine = job.roles, job.machine
     extent = roles.row.extent if roles.row is not None else 1
     block = min(_block_rows(job), after.block)
+    if after.threads > 1:  # a thread that is late leaves less to wait for
+        block = max(machine.config.mr, block // 2)
     blocks = split_rows(extent, block, machine.config.mr, max(fewest, after.fewest), after.threads)
     tiles = nest((panels,), _panel(job, panels.var, blocks.rows))
     body = blocks.named(nest(_within(roles), seq(tiles, after.of(blocks.rows))))
