@@ -70,11 +70,20 @@ def split_rows(extent: DimLike, block: int, mr: int, fewest: int, shares: int = 
         if low == high:
             return RowBlocks(blocks, Rows(blocks.var * low, const(low), *bounds))
     else:
-        bounds = max(1, min(fewest // shares, block // 2, (mr + 1) // 2)), mr
+        bounds = least_height(min(fewest // shares, block // 2), mr), mr
     start, count = Var("start"), Var("count")
     begin = binary(BinOp.FLOORDIV, blocks.var * as_expr(extent), as_expr(number))
     end = binary(BinOp.FLOORDIV, (blocks.var + 1) * as_expr(extent), as_expr(number))
     return RowBlocks(blocks, Rows(start, count, *bounds), ((start, begin), (count, end - start)))
+
+
+def least_height(fewest: int, mr: int) -> int:
+    """Height of the lowest tile that an even split of at least so many rows can have.
+
+    >>> least_height(8, 6)
+    4
+    """
+    return min(min(_tile_heights(count, mr)) for count in range(max(1, fewest), max(1, fewest) + mr * mr))
 
 
 def _tile_heights(count: int, most: int) -> tuple[int, ...]:

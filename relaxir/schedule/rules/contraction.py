@@ -16,11 +16,11 @@ from relaxir.schedule.loops import Machine, loop, nest, parallel, seq
 from relaxir.schedule.program import Program
 from relaxir.schedule.quads import quad_roles
 from relaxir.schedule.roles import Roles, Tail, assign_roles
-from relaxir.schedule.row_blocks import ONE_ROW, Rows, split_rows
+from relaxir.schedule.row_blocks import ONE_ROW, RowBlocks, Rows, split_rows
 from relaxir.schedule.rows_after import RowsAfter, follow_rows
 from relaxir.schedule.stage_nest import parallel_nest
 from relaxir.schedule.streams import FEW_ROWS, schedule_streams, stream_ranges
-from relaxir.schedule.tile import At, Epilogue, TileSpec, masked, packed_lanes, panel_at, tiles
+from relaxir.schedule.tile import At, Epilogue, TileSpec, accumulator_sets, masked, packed_lanes, panel_at, tiles
 from relaxir.schedule.turning import Turned, turn_factors
 from relaxir.schedule.variants import Way, variants
 from relaxir.support.dtypes import info
@@ -91,7 +91,7 @@ class ContractionRule:
             return variants(ways, lambda: make(roles, epilogue, machine))
 
         after = follow_rows(program, found, roles, epilogue, stages[1 + taken :], machine)
-        if after is None:
+        if after is None or not _same_sums(roles, epilogue, machine, after):
             return product(), 1 + taken
         together = (after.ranges, lambda: schedule_contraction(roles, epilogue, machine, after=after))
         return variants([together], lambda: seq(product(), after.alone)), 1 + taken + len(after.group.blocks)
@@ -203,14 +203,25 @@ def schedule_contraction(
 def _with_rows(job: Job, panels: Axis, after: RowsAfter, fewest: int) -> Stmt:
     """All panels of a block of rows, then what follows these rows."""
     roles, machine = job.roles, job.machine
-    extent = roles.row.extent if roles.row is not None else 1
-    block = min(_block_rows(job), after.block)
-    if after.threads > 1:  # a thread that is late leaves less to wait for
-        block = max(machine.config.mr, block // 2)
-    blocks = split_rows(extent, block, machine.config.mr, max(fewest, after.fewest), after.threads)
+    blocks = _blocks_with_rows(job, after, fewest)
     tiles = nest((panels,), _panel(job, panels.var, blocks.rows))
     body = blocks.named(nest(_within(roles), seq(tiles, after.of(blocks.rows))))
     return parallel((*_around(roles), blocks.axis), body, machine)
+
+
+def _blocks_with_rows(job: Job, after: RowsAfter, fewest: int) -> RowBlocks:
+    """Blocks whose rows and results both stay in cache."""
+    mr, block = job.machine.config.mr, min(_block_rows(job), after.block)
+    if after.threads > 1:  # a thread that is late leaves less to wait for
+        block = max(mr, block // 2)
+    return split_rows(after.place.extent, block, mr, max(fewest, after.fewest), after.threads)
+
+
+def _same_sums(roles: Roles, epilogue: Epilogue, machine: Machine, after: RowsAfter) -> bool:
+    """Whether sums are the same for any number of threads: blocks depend on it, low tiles sum in another order."""
+    job = Job(roles, epilogue, machine, _width(roles, machine))
+    lowest = _blocks_with_rows(job, after, 1).rows.least
+    return after.threads == 1 or accumulator_sets(lowest, job.vectors) == 1
 
 
 def _around(roles: Roles) -> tuple[Axis, ...]:
