@@ -79,8 +79,8 @@ class _Hoister(PatternRewriter):
         order = sorted(range(len(axes)), key=lambda a: axes[a])
         parts = [range(starts[a], starts[a] + counts[a]) for a in order]
         place = {p: n for n, p in enumerate(p for part in parts for p in part)}
-        view = bb.emit(op.reshape(inner.args[0], shape=tuple(after[p] for part in parts for p in part)))
-        return turned(view, tuple(place[p] for p in range(len(after))), bb)
+        split = bb.emit(op.reshape(inner.args[0], shape=tuple(after[p] for part in parts for p in part)))
+        return turned(split, tuple(place[p] for p in range(len(after))), bb)
 
 
 def moves_units(shape: Sequence[DimLike], axes: Sequence[int]) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 
 from relaxir.ir.builder import BlockBuilder
-from relaxir.ir.expr import Bind, Binding, Check, Constant, Expr, Function, OpCall, Var
+from relaxir.ir.expr import Bind, Binding, Body, Check, Constant, Expr, Function, OpCall, Var
 from relaxir.ir.rewrite import Rewriter, all_bindings, function_dims, used_in_body, used_vars
 from relaxir.ir.types import TensorType
 from relaxir.passes.decompose import names_of
-from relaxir.sym import DimLike, Facts
+from relaxir.sym import ConflictError, DimLike, Facts
 
 
 class PatternRewriter(Rewriter):
@@ -24,9 +25,20 @@ class PatternRewriter(Rewriter):
         self.uses = Counter(v for b in all_bindings(func.body) if not isinstance(b, Check) for v in used_vars(b.value))
         self.uses.update(v for v in used_in_body(func.body) if v is func.body.result)
 
+    def body(self, body: Body) -> Body:
+        """What is checked in a body holds there only."""
+        facts = self.facts
+        try:
+            return super().body(body)
+        finally:
+            self.facts = facts
+
     def binding(self, binding: Binding) -> Iterable[Binding]:
-        """Replace one binding."""
+        """Replace one binding; rely on what a check before it makes sure of."""
         (new,) = super().binding(binding)
+        if isinstance(new, Check):
+            with suppress(ConflictError):  # it fails at run time, whatever follows
+                self.facts = self.facts.with_(new.relation)
         if not isinstance(new, Bind) or not isinstance(new.value, OpCall) or new.defines:
             return (new,)
         bb = BlockBuilder()
