@@ -110,12 +110,7 @@ LONG: Final = 12
 def inline(stmts: list[Stmt], temps: list[Buffer]) -> tuple[list[Stmt], list[Buffer]]:
     """Replace loads of temporaries by the expression that computes the element, where that repeats no costly work."""
     position = 0
-    sums = [
-        s.body.buffer
-        for s in stmts
-        if isinstance(s, Block) and match_contraction(s) is not None and isinstance(s.body, Store)
-    ]
-    finished = set(sums) if len(sums) == 1 else set()
+    finished = _summed(stmts)
     while position < len(stmts):
         producer = stmts[position]
         target = definition(producer)
@@ -143,6 +138,12 @@ def definition(stmt: Stmt) -> Store | None:
     plain = stmt.body.combine is None and stmt.body.indices == point
     whole = tuple(a.extent for a in stmt.axes) == stmt.body.buffer.shape
     return stmt.body if plain and whole and all(a.kind is AxisKind.SPATIAL for a in stmt.axes) else None
+
+
+def _summed(stmts: Sequence[Stmt]) -> set[Buffer]:
+    """What the only contraction stores; nothing where there are several, which are scheduled by the form they have."""
+    found = [c.store.buffer for s in stmts if isinstance(s, Block) and (c := match_contraction(s)) is not None]
+    return set(found) if len(found) == 1 else set()
 
 
 def _finishes(producer: Stmt, target: Store, finished: Set[Buffer]) -> bool:
