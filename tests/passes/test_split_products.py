@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import relaxir as rx
+from relaxir.ir.expr import TupleGetItem
 from relaxir.ops import op
 from relaxir.passes import Pipeline
 from relaxir.pipelines import GRAPH
@@ -59,6 +60,12 @@ def behind_views(e: Emit, p: rx.Var) -> tuple[rx.Var, ...]:
     return tuple(op.strided_slice(h, axes=(0,), begin=(a,), size=(n,)) for a, n in ((0, 2), (2, 4)))
 
 
+def split(e: Emit, p: rx.Var) -> tuple[rx.Var, ...]:
+    """As an operator of several results."""
+    whole = e(op.split(p, sizes=(64, 100, 28), axis=-1))
+    return tuple(op.negative(e(TupleGetItem(whole, i))) for i in range(2))
+
+
 def inner_digit(e: Emit, p: rx.Var) -> tuple[rx.Var, ...]:
     """Every third column: no run of columns."""
     h = e(op.reshape(p, shape=(S, 1, 64, 3)))
@@ -89,15 +96,21 @@ def same_results(module: rx.IRModule, shapes: list[tuple[int, ...]], dtype: str 
 
 @pytest.mark.parametrize(
     ("parts", "count"),
-    [(as_exported, 3), (slices((0, 64), (128, 64)), 2), (slices((100, 64), (0, 100)), 2), (behind_views, 2)],
-    ids=["exported", "gap", "uneven", "views"],
+    [
+        (as_exported, 3),
+        (slices((0, 64), (128, 64)), 2),
+        (slices((100, 64), (0, 100)), 2),
+        (behind_views, 2),
+        (split, 2),
+    ],
+    ids=["exported", "gap", "uneven", "views", "split"],
 )
 @pytest.mark.parametrize("linear", [False, True])
 def test_parts_become_products(parts: Parts, count: int, linear: bool) -> None:
     module = build(parts, linear=linear)
     found = names(module)
     assert found.count("matmul") + found.count("linear") == count
-    assert not {"take", "strided_slice"} & set(found)
+    assert not {"take", "strided_slice", "split"} & set(found)
     assert found.count("permute_dims") == (2 if parts is behind_views else 0)
     same_results(module, [(n, 1, 8) for n in (0, 1, 7, 40)])
 
@@ -122,6 +135,22 @@ def test_others_stay_whole(parts: Parts) -> None:
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
 def test_other_types(dtype: str) -> None:
     same_results(build(as_exported, dtype=dtype), [(5, 1, 8)], dtype)
+
+
+@pytest.mark.parametrize(("width", "kept"), [(9, 0), (rx.dim("w"), 1)])
+def test_parts_of_known_extents_are_slices(width: rx.Dim | int, kept: int) -> None:
+    """Where the extent is not known, only the split says that its parts are all there is."""
+    x, bb = rx.Var("x", rx.TensorType((S, width), "float32")), rx.BlockBuilder()
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            whole = bb.emit(op.split(x, sizes=(2, 0, 7), axis=1))
+            out = tuple(bb.emit_output(op.negative(bb.emit(TupleGetItem(whole, i)))) for i in range(3))
+        bb.emit_func_output(out)
+    module = bb.get()
+    assert names(module).count("split") == kept
+    same_results(module, [(0, 9), (1, 9), (5, 9)])
+    with pytest.raises(rx.RelaxirError, match=r"axis 1|sizes"):
+        rx.compile(module, threads=1)["main"](np.zeros((5, 10), np.float32))
 
 
 def test_a_batch_that_a_check_makes_one() -> None:
