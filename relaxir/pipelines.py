@@ -33,6 +33,7 @@ from relaxir.passes import (
     SettleBroadcasts,
     SimplifyDims,
     SinkViews,
+    SplitProducts,
 )
 
 GRAPH: Final = (
@@ -46,6 +47,8 @@ GRAPH: Final = (
     InsertChecks(),  # what inference left open becomes a run-time check
     SettleBroadcasts(),  # sizes of broadcasts that all checks together decide
     SimplifyDims(),  # what is declared and checked shortens the shapes
+    DeadCode(),  # what was replaced reads nothing any more
+    SplitProducts(),  # products that are only read in parts become products of the parts
     HoistReshape(),  # views meet views, transpositions meet transpositions
     SinkViews(),  # unit axes of convolutions are dropped after what is fused with them
     Canonicalize(),

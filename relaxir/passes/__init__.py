@@ -32,6 +32,7 @@ from relaxir.passes.schedule import Schedule
 from relaxir.passes.settle_broadcasts import SettleBroadcasts
 from relaxir.passes.simplify_dims import SimplifyDims
 from relaxir.passes.sink_views import SinkViews
+from relaxir.passes.split_products import SplitProducts
 
 PASSES: Final[tuple[type[Pass], ...]] = (
     Canonicalize,
@@ -44,6 +45,7 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     InsertChecks,
     SettleBroadcasts,
     SimplifyDims,
+    SplitProducts,
     HoistReshape,
     SinkViews,
     MatchAttention,
@@ -97,5 +99,6 @@ __all__ = (
     "SettleBroadcasts",
     "SimplifyDims",
     "SinkViews",
+    "SplitProducts",
     "run_instrumented",
 )

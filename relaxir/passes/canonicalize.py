@@ -1,4 +1,4 @@
-"""Remove what computes nothing: aliases, identity views and casts, views of views.
+"""Remove what computes nothing: aliases, identity views and casts, views of views; parts of known extents are slices.
 
 Before:
     lv0 = R.reshape(x, shape=(n, 4))        # x is already (n, 4)
@@ -15,11 +15,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from relaxir.ir.expr import Bind, Binding, Constant, Expr, OpCall, ShapeExpr, TupleExpr, Var
+from relaxir.ir.expr import Bind, Binding, Constant, Expr, OpCall, ShapeExpr, TupleExpr, TupleGetItem, Var
 from relaxir.ir.module import IRModule
 from relaxir.ir.rewrite import Rewriter, map_functions
 from relaxir.ir.types import TensorType
+from relaxir.ops import TABLE
+from relaxir.ops.slicing import StridedSlice
 from relaxir.passes.base import Pass, PassContext
+from relaxir.sym import is_const
 
 IDENTITY_IF_SAME_TYPE: frozenset[str] = frozenset(
     {"reshape", "astype", "broadcast_to", "expand_dims", "squeeze", "concat"}
@@ -45,6 +48,8 @@ class _Canonical(Rewriter):
 
     def simplify(self, expr: Expr) -> Expr:
         """One of this pass's equations, or the expression itself."""
+        if isinstance(expr, TupleGetItem):
+            return self._part(expr)
         if not isinstance(expr, OpCall) or not expr.args:
             return expr
         name, first = expr.op.name, expr.args[0]
@@ -59,6 +64,20 @@ class _Canonical(Rewriter):
         if name == "reshape" and inner is not None and inner.op.name == "reshape":
             return self.simplify(replace(expr, args=inner.args))  # only the last shape counts
         return expr
+
+    def _part(self, expr: TupleGetItem) -> Expr:
+        """A part of a split of known extents as a slice, which is fused with what reads it."""
+        split = self.source.get(expr.value) if isinstance(expr.value, Var) else None
+        if split is None or split.op.name != "split":
+            return expr
+        whole, fields = split.args[0].type, getattr(split.type, "fields", ())
+        assert isinstance(whole, TensorType)
+        axis = getattr(split.attrs, "axis", 0) % whole.rank
+        sizes = [f.shape[axis] for f in fields]
+        if not all(is_const(d) for d in (*sizes, whole.shape[axis])) or sum(map(int, sizes)) != whole.shape[axis]:
+            return expr
+        attrs = StridedSlice.Attrs((axis,), (sum(map(int, sizes[: expr.index])),), (int(sizes[expr.index]),))
+        return OpCall(TABLE["strided_slice"], split.args, attrs, expr.type, split.span)
 
     def _permute(self, expr: OpCall) -> Expr:
         axes = axes_of(expr)

@@ -37,12 +37,14 @@ from relaxir.ir.parts import bodies_of, with_bodies
 from relaxir.ir.rewrite import expr_dims, leaves, used_vars
 from relaxir.ir.types import TensorType
 from relaxir.passes.base import Level, Pass, PassContext
-from relaxir.sym import Dim, free_dims
-from relaxir.tir import Block, Call, Load, PrimFunc, Store
+from relaxir.schedule import block_rows
+from relaxir.support.dtypes import info
+from relaxir.sym import Dim, free_dims, product
+from relaxir.tir import Block, Buffer, Call, Load, PrimFunc, Store
 from relaxir.tir import Expr as TExpr
 from relaxir.tir import Var as TVar
-from relaxir.tir.access import variables_of
-from relaxir.tir.classify import Pattern
+from relaxir.tir.access import is_identity, variables_of
+from relaxir.tir.classify import Pattern, stages
 from relaxir.tir.visit import all_exprs, stores_of, walk
 
 INJECTIVE: Final = frozenset({Pattern.ELEMENTWISE, Pattern.BROADCAST, Pattern.INJECTIVE})
@@ -85,8 +87,71 @@ class _Grouping:
                 group.heavy = group.heavy or self.pattern(position) not in INJECTIVE
                 group.members.append(position)
             self.groups[position] = homes
+        self.join_rows()
         unique = {id(g): g for homes in self.groups.values() for g in homes if len(g.members) > 1}
         return list(unique.values())
+
+    def join_rows(self) -> None:
+        """Contractions, with what follows them point by point, join the row operator that alone reads the result."""
+        for group in dict.fromkeys(g for homes in self.groups.values() for g in homes):
+            rows = self.rows_behind(group)
+            if rows is not None:
+                rows.members.extend(m for m in group.members if m not in rows.members)
+                for m in group.members:
+                    self.groups[m] = tuple(dict.fromkeys(rows if g is group else g for g in self.groups[m]))
+
+    def rows_behind(self, group: _Group) -> _Group | None:
+        """The group of the row operator that a contraction's group may join, or None."""
+        root = self.bindings[group.root]
+        assert isinstance(root, Bind)
+        homes = {g for u in self.users.get(root.var, ()) for g in self.groups.get(u, ())}
+        type_ = root.var.type
+        if len(homes) != 1 or root.var in self.outside or not isinstance(type_, TensorType) or type_.rank < 2:
+            return None
+        (rows,) = homes.values()
+        heavy = [self.pattern(m) for g in (group, rows) for m in g.members if self.pattern(m) not in INJECTIVE]
+        one_row = product(type_.shape[:-1]) == 1
+        if heavy != [Pattern.CONTRACTION, Pattern.REDUCTION] or len(group.members) + len(rows.members) > MAX_MEMBERS:
+            return None
+        fits = not one_row and block_rows(type_.shape[-1], info(type_.dtype).bytes) is not None
+        return rows if fits and self.reads_rows(root, rows) else None
+
+    def reads_rows(self, maker: Bind, rows: _Group) -> bool:
+        """Whether a group reads a value point by point up to its reduction, and that one row by row."""
+        for user in self.users.get(maker.var, ()):
+            if user not in rows.members:
+                return False
+            if self.pattern(user) is Pattern.REDUCTION:
+                if not self.reads_own_rows(user, maker.var):
+                    return False
+                continue
+            call = self.bindings[user]
+            assert isinstance(call, Bind)
+            plain = self.pattern(user) in POINTWISE and self.reads_at_own_point(user, maker.var)
+            if not plain or not same_shape(call, maker):
+                return False
+            if user != rows.root and not self.reads_rows(call, rows):
+                return False
+        return True
+
+    def reads_own_rows(self, position: int, var: Var) -> bool:
+        """Whether every stage of a program reads ``var`` only in the row that it works on."""
+        params = self.params_of(position, var)
+        for stage in stages(self.program(position).body):
+            axes = tuple(a.var for a in stage.axes) if isinstance(stage, Block) else ()
+            for load in all_exprs(stage):
+                if isinstance(load, Load) and load.buffer in params:
+                    *row, last = load.indices
+                    if not isinstance(last, TVar) or not is_identity(tuple(row), axes[: len(row)]):
+                        return False
+        return True
+
+    def params_of(self, position: int, var: Var) -> set[Buffer]:
+        """Parameters of a program for which a call passes ``var``."""
+        call = self.call_at(position)
+        assert call is not None
+        tensors = [a for a in call.args if isinstance(a.type, TensorType)]
+        return {p for p, a in zip(self.program(position).inputs, tensors, strict=True) if a is var}
 
     def call_at(self, position: int) -> CallTIR | None:
         b = self.bindings[position]
@@ -179,11 +244,8 @@ class _Grouping:
 
     def loads(self, position: int, var: Var) -> list[Load]:
         """Where a consumer reads ``var``."""
-        func, call = self.program(position), self.call_at(position)
-        assert call is not None
-        tensors = [a for a in call.args if isinstance(a.type, TensorType)]
-        params = {p for p, a in zip(func.inputs, tensors, strict=True) if a is var}
-        return [e for e in all_exprs(func.body) if isinstance(e, Load) and e.buffer in params]
+        params = self.params_of(position, var)
+        return [e for e in all_exprs(self.program(position).body) if isinstance(e, Load) and e.buffer in params]
 
 
 def same_shape(a: Binding, b: Binding) -> bool:

@@ -14,7 +14,7 @@ After:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar, Final
@@ -28,6 +28,7 @@ from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.sym import substitute
 from relaxir.tir import Alloc, AxisKind, Block, Buffer, Call, Const, Load, PrimFunc, Seq, Stmt, Store
 from relaxir.tir import Expr as TExpr
+from relaxir.tir.classify import match_contraction
 from relaxir.tir.printer import prim_func_text
 from relaxir.tir.visit import all_exprs, free_dims_of, map_stmt, stores_of, substitute_vars, walk, walk_expr
 
@@ -109,9 +110,14 @@ LONG: Final = 12
 def inline(stmts: list[Stmt], temps: list[Buffer]) -> tuple[list[Stmt], list[Buffer]]:
     """Replace loads of temporaries by the expression that computes the element, where that repeats no costly work."""
     position = 0
+    finished = _summed(stmts)
     while position < len(stmts):
         producer = stmts[position]
         target = definition(producer)
+        if target is not None and _finishes(producer, target, finished) and _readers(target, stmts[position + 1 :]) > 1:
+            finished.add(target.buffer)
+            position += 1
+            continue
         if target is None or target.buffer not in temps or not _pays(producer, target, stmts[position + 1 :]):
             position += 1
             continue
@@ -132,6 +138,22 @@ def definition(stmt: Stmt) -> Store | None:
     plain = stmt.body.combine is None and stmt.body.indices == point
     whole = tuple(a.extent for a in stmt.axes) == stmt.body.buffer.shape
     return stmt.body if plain and whole and all(a.kind is AxisKind.SPATIAL for a in stmt.axes) else None
+
+
+def _summed(stmts: Sequence[Stmt]) -> set[Buffer]:
+    """What the only contraction stores; nothing where there are several, which are scheduled by the form they have."""
+    found = [c.store.buffer for s in stmts if isinstance(s, Block) and (c := match_contraction(s)) is not None]
+    return set(found) if len(found) == 1 else set()
+
+
+def _finishes(producer: Stmt, target: Store, finished: Set[Buffer]) -> bool:
+    """Whether a stage continues the elements of a contraction: it is computed as they are finished, in registers."""
+    own = [e for e in walk_expr(target.value) if isinstance(e, Load) and e.buffer in finished]
+    return bool(own) and all(_own_point(producer, e) for e in own)
+
+
+def _readers(target: Store, later: Sequence[Stmt]) -> int:
+    return sum(any(isinstance(e, Load) and e.buffer is target.buffer for e in all_exprs(s)) for s in later)
 
 
 def _pays(producer: Stmt, target: Store, later: Sequence[Stmt]) -> bool:

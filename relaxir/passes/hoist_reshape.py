@@ -6,6 +6,14 @@ Before:
 After:
     lv0: R.Tensor((b, 12, s, 32), "f32") = R.reshape(x, shape=(b, 12, s, 32))      # a view
     lv1: R.Tensor((b, 12, 32, s), "f32") = R.permute_dims(lv0, axes=(0, 1, 3, 2))
+
+Unit axes are never transposed: views bring them to the front, where transpositions leave them, and to their places.
+
+Before:
+    lv0: R.Tensor((1, 12, s, 32), "f32") = R.permute_dims(x, axes=(1, 2, 0, 3))    # x: (s, 1, 12, 32)
+After:
+    lv1: R.Tensor((1, s, 12, 32), "f32") = R.reshape(x, shape=(1, s, 12, 32))      # a view
+    lv0: R.Tensor((1, 12, s, 32), "f32") = R.permute_dims(lv1, axes=(0, 2, 1, 3))
 """
 
 from __future__ import annotations
@@ -51,7 +59,15 @@ def split_groups(before: Sequence[DimLike], after: Sequence[DimLike]) -> tuple[i
 
 class _Hoister(PatternRewriter):
     def replacement(self, call: OpCall, bb: BlockBuilder) -> Expr | None:
-        inner = self.made(call.args[0], "permute_dims") if call.op.name in VIEWS and call.args else None
+        if call.op.name == "permute_dims":
+            axes = axes_of(call)
+            return turned(call.args[0], axes, bb) if moves_units(shape_of(call.args[0]), axes) else None
+        if call.op.name not in VIEWS or not call.args:
+            return None
+        view = self.made(call.args[0], *VIEWS)
+        if view is not None and "reshape" in (call.op.name, view.op.name):  # a reshape copies nothing
+            return bb.emit(op.reshape(view.args[0], shape=shape_of(call)))
+        inner = self.made(call.args[0], "permute_dims")
         if inner is None:
             return None
         before, after, axes = shape_of(inner), shape_of(call), axes_of(inner)
@@ -63,13 +79,32 @@ class _Hoister(PatternRewriter):
         order = sorted(range(len(axes)), key=lambda a: axes[a])
         parts = [range(starts[a], starts[a] + counts[a]) for a in order]
         place = {p: n for n, p in enumerate(p for part in parts for p in part)}
-        view = bb.emit(op.reshape(inner.args[0], shape=tuple(after[p] for part in parts for p in part)))
-        return bb.emit(op.permute_dims(view, axes=tuple(place[p] for p in range(len(after)))))
+        split = bb.emit(op.reshape(inner.args[0], shape=tuple(after[p] for part in parts for p in part)))
+        return turned(split, tuple(place[p] for p in range(len(after))), bb)
+
+
+def moves_units(shape: Sequence[DimLike], axes: Sequence[int]) -> bool:
+    """Whether a transposition of a tensor of this shape moves an axis of extent 1."""
+    return any(shape[a] == 1 and axes[a] != a for a in axes)
+
+
+def turned(value: Expr, axes: Sequence[int], bb: BlockBuilder) -> Expr:
+    """Emit a transposition that leaves unit axes in front, between views."""
+    before = shape_of(value)
+    if not moves_units(before, axes):
+        return bb.emit(op.permute_dims(value, axes=tuple(axes)))
+    kept = [a for a in range(len(axes)) if before[a] != 1]
+    units = len(axes) - len(kept)
+    front = (*(1 for _ in range(units)), *(before[a] for a in kept))
+    order = (*range(units), *(units + kept.index(a) for a in axes if before[a] != 1))
+    if order != tuple(range(len(axes))):
+        value = bb.emit(op.permute_dims(bb.emit(op.reshape(value, shape=front)), axes=order))
+    return bb.emit(op.reshape(value, shape=tuple(before[a] for a in axes)))
 
 
 @dataclass(frozen=True)
 class HoistReshape(Pass):
-    """Move views that only split axes in front of transpositions."""
+    """Move views that only split axes in front of transpositions, and unit axes by views."""
 
     name: ClassVar[str] = "HoistReshape"
 

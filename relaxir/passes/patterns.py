@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 
 from relaxir.ir.builder import BlockBuilder
-from relaxir.ir.expr import Bind, Binding, Check, Constant, Expr, Function, OpCall, Var
+from relaxir.ir.expr import Bind, Binding, Body, Check, Constant, Expr, Function, OpCall, Var
 from relaxir.ir.rewrite import Rewriter, all_bindings, function_dims, used_in_body, used_vars
 from relaxir.ir.types import TensorType
 from relaxir.passes.decompose import names_of
-from relaxir.sym import DimLike, Facts
+from relaxir.sym import ConflictError, DimLike, Facts, Relation
 
 
 class PatternRewriter(Rewriter):
@@ -20,18 +21,32 @@ class PatternRewriter(Rewriter):
         super().__init__()
         self.facts = Facts(function_dims(func), func.where)
         self.names = names_of(func)
+        self.checked: tuple[Relation, ...] = ()  # by checks so far, not yet among the facts
         self.source: dict[Var, OpCall] = {}
         self.uses = Counter(v for b in all_bindings(func.body) if not isinstance(b, Check) for v in used_vars(b.value))
         self.uses.update(v for v in used_in_body(func.body) if v is func.body.result)
 
+    def body(self, body: Body) -> Body:
+        """What is checked in a body holds there only."""
+        outside = self.facts, self.checked
+        try:
+            return super().body(body)
+        finally:
+            self.facts, self.checked = outside
+
     def binding(self, binding: Binding) -> Iterable[Binding]:
-        """Replace one binding."""
+        """Replace one binding; where a replacement needs a check, those before it may already say so."""
         (new,) = super().binding(binding)
+        if isinstance(new, Check):
+            self.checked = (*self.checked, new.relation)
         if not isinstance(new, Bind) or not isinstance(new.value, OpCall) or new.defines:
             return (new,)
-        bb = BlockBuilder()
-        with bb.fragment(self.facts, self.names, new.value.span) as parts:
-            result = self.replacement(new.value, bb)
+        parts, result = self._attempt(new.value)
+        if self.checked and any(isinstance(b, Check) for b in parts):
+            with suppress(ConflictError):  # it fails at run time, whatever follows
+                self.facts = self.facts.with_(*self.checked)
+            self.checked = ()
+            parts, result = self._attempt(new.value)
         if result is None or result.type != new.var.type or any(not isinstance(b, Bind) or b.defines for b in parts):
             self.source[new.var] = new.value
             return (new,)
@@ -44,6 +59,12 @@ class PatternRewriter(Rewriter):
         if isinstance(result, Var):
             self.uses[result] += self.uses[new.var]
         return tuple(parts)
+
+    def _attempt(self, call: OpCall) -> tuple[list[Binding], Expr | None]:
+        bb = BlockBuilder()
+        with bb.fragment(self.facts, self.names, call.span) as parts:
+            result = self.replacement(call, bb)
+        return parts, result
 
     def replacement(self, call: OpCall, bb: BlockBuilder) -> Expr | None:
         """The value that stands for a call, its parts emitted into ``bb``; None leaves the call."""

@@ -33,7 +33,7 @@ def _can_share(stages: Sequence[Stmt], temp: Buffer, result: Buffer) -> bool:
         return False
     users = [n for n, s in enumerate(stages) if temp in buffers_of(s)]
     owners = [n for n, s in enumerate(stages) if result in buffers_of(s)]
-    if len(users) < 2 or owners != users[-1:]:
+    if len(users) < 2 or owners[:1] != users[-1:]:
         return False
     store = plain_store(stages[users[-1]])
     if store is None or store.buffer is not result:

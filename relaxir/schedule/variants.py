@@ -32,6 +32,18 @@ class Range:
         return extent >= const(self.low) if self.high is None else extent <= const(self.high)
 
 
+Way = tuple[Sequence[Range], Callable[[], Stmt]]
+"""A statement that is better than the usual one where claims about extents hold."""
+
+
+def variants(ways: Sequence[Way], usual: Callable[[], Stmt]) -> Stmt:
+    """The first of several ways whose claims all hold, the usual one where none does."""
+    if not ways:
+        return usual()
+    (ranges, special), *rest = ways
+    return variant(ranges, special, lambda: variants(rest, usual))
+
+
 def variant(ranges: Sequence[Range], special: Callable[[], Stmt], usual: Callable[[], Stmt]) -> Stmt:
     """The special statement where all claims hold, the usual one elsewhere; a known decision makes only one of them."""
     if any(r.known is False for r in ranges):

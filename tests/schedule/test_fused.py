@@ -40,7 +40,7 @@ PROGRAMS: tuple[tuple[PrimFunc, tuple[str, ...]], ...] = (
     (scatter_add(N, M), ("injective", "fallback")),
     (quantized(N, 9, 20), ("contraction",)),
     (half_product(N, 9, 20), ("contraction",)),
-    (norm_product(N, 12, 24), ("rows", "contraction", "reduction")),
+    (norm_product(N, 12, 24), ("rows", "contraction")),
     (any_true(N, M), ("reduction",)),
     (avg_pool(N, 3, M), ("rows",)),
     (two_maps(N, M), ("injective", "injective")),

@@ -16,11 +16,13 @@ from relaxir.schedule.loops import Machine, loop, nest, parallel, seq
 from relaxir.schedule.program import Program
 from relaxir.schedule.quads import quad_roles
 from relaxir.schedule.roles import Roles, Tail, assign_roles
+from relaxir.schedule.row_blocks import ONE_ROW, RowBlocks, Rows, split_rows
+from relaxir.schedule.rows_after import RowsAfter, follow_rows
 from relaxir.schedule.stage_nest import parallel_nest
-from relaxir.schedule.streams import schedule_streams, stream_ranges
-from relaxir.schedule.tile import At, Epilogue, TileSpec, masked, packed_lanes, panel_at, tiles
+from relaxir.schedule.streams import FEW_ROWS, schedule_streams, stream_ranges
+from relaxir.schedule.tile import At, Epilogue, TileSpec, accumulator_sets, masked, packed_lanes, panel_at, tiles
 from relaxir.schedule.turning import Turned, turn_factors
-from relaxir.schedule.variants import variant
+from relaxir.schedule.variants import Way, variants
 from relaxir.support.dtypes import info
 from relaxir.sym import DimLike, ceildiv, floordiv, is_const, product
 from relaxir.tir import (
@@ -53,7 +55,6 @@ from relaxir.tir.visit import substitute_vars
 
 CACHE_BYTES = 262144  # part of the second-level cache that a block of rows may fill
 LINE_BYTES = 64  # of a cache line
-FEW_ROWS = 2  # so few rows do not pay for packing a factor on the fly
 PACK_BYTES = 65536  # a panel packed on the stack: fits the second-level cache with room
 
 
@@ -70,33 +71,35 @@ class ContractionRule:
         if found is None:
             return None
         words = quad_roles(found)
-        roles = assign_roles(found) if words is None else words
+        roles = assign_roles(found) if words is None else _fitting(words, machine)
         if roles is None:
             return None
-        if words is not None:
-            on_the_fly = words.on_the_fly and not _few_rows(words) and _fits_stack(words, machine)
-            epilogue, taken = collect_epilogue(program, found, stages[1:])
-            return schedule_contraction(replace(words, on_the_fly=on_the_fly), epilogue, machine), 1 + taken
-        dot = roles.on_the_fly and (_few_rows(roles) or not _fits_stack(roles, machine))
-        turned, streams = turn_factors(roles), stream_ranges(roles)
+        dot = words is None and roles.on_the_fly and (_few_rows(roles) or not _fits_stack(roles, machine))
+        turned, streams = (turn_factors(roles), stream_ranges(roles)) if words is None else (None, None)
         always = turned is not None and all(r.known for r in turned.pays)
         if dot and not always and not _contiguous(roles):
             return None
         epilogue, taken = collect_epilogue(program, found, stages[1:])
         make = schedule_dot if dot else schedule_contraction
+        ways: list[Way] = []
+        if streams is not None:
+            ways.append((streams, lambda: schedule_streams(roles, epilogue, machine)))
+        if turned is not None:
+            ways.append((turned.pays, lambda: _on_copies(turned, epilogue, machine)))
 
-        def usual() -> Stmt:
-            return make(roles, epilogue, machine)
+        def product() -> Stmt:
+            return variants(ways, lambda: make(roles, epilogue, machine))
 
-        def many() -> Stmt:
-            return (
-                usual()
-                if turned is None
-                else variant(turned.pays, lambda: _on_copies(turned, epilogue, machine), usual)
-            )
+        after = follow_rows(program, found, roles, epilogue, stages[1 + taken :], machine)
+        if after is None or not _same_sums(roles, epilogue, machine, after):
+            return product(), 1 + taken
+        together = (after.ranges, lambda: schedule_contraction(roles, epilogue, machine, after=after))
+        return variants([together], lambda: seq(product(), after.alone)), 1 + taken + len(after.group.blocks)
 
-        body = many() if streams is None else variant(streams, lambda: schedule_streams(roles, epilogue, machine), many)
-        return body, 1 + taken
+
+def _fitting(words: Roles, machine: Machine) -> Roles:
+    """Roles of a product of bytes; its vector factor is packed first only where that pays."""
+    return replace(words, on_the_fly=words.on_the_fly and not _few_rows(words) and _fits_stack(words, machine))
 
 
 def _on_copies(turned: Turned, epilogue: Epilogue, machine: Machine) -> Stmt:
@@ -160,7 +163,9 @@ class Job:
         return as_expr(self.roles.lane.extent)
 
 
-def schedule_contraction(roles: Roles, epilogue: Epilogue, machine: Machine, panels_first: bool = False) -> Stmt:
+def schedule_contraction(
+    roles: Roles, epilogue: Epilogue, machine: Machine, panels_first: bool = False, after: RowsAfter | None = None
+) -> Stmt:
     """Loops over outer axes, row blocks and panels, split over threads, around register tiles.
 
     Args:
@@ -168,6 +173,7 @@ def schedule_contraction(roles: Roles, epilogue: Epilogue, machine: Machine, pan
         epilogue: what follows each sum.
         machine: target and configuration.
         panels_first: a panel stays in cache while the outer axes run, not the rows while the panels do.
+        after: what follows each block of rows (there is an axis of rows then, with as many as it asks for).
 
     """
     job = Job(roles, epilogue, machine, _width(roles, machine))
@@ -180,59 +186,42 @@ def schedule_contraction(roles: Roles, epilogue: Epilogue, machine: Machine, pan
         return parallel((*roles.outer, panels), _panel(job, panels.var, ONE_ROW), machine)
     dotted = roles.on_the_fly and roles.tail is None and not is_const(row.extent) and _contiguous(roles)
     fewest = 2 if one is not None else FEW_ROWS + 1 if dotted else 1
-    blocks, rows, lets = _row_blocks(job, row.extent, fewest)
-    body = _panel(job, panels.var, rows)
-    for var, value in reversed(lets):
-        body = Let(var, value, body)
-    order = (*_around(roles), blocks, *_within(roles), panels)
-    many = parallel((panels, *order[:-1]) if panels_first else order, body, machine)
+    if after is not None:
+        many = _with_rows(job, panels, after, fewest)
+    else:
+        blocks = split_rows(row.extent, _block_rows(job), machine.config.mr, fewest)
+        body = blocks.named(_panel(job, panels.var, blocks.rows))
+        order = (*_around(roles), blocks.axis, *_within(roles), panels)
+        many = parallel((panels, *order[:-1]) if panels_first else order, body, machine)
     if dotted:
         return If(as_expr(row.extent) <= const(FEW_ROWS), schedule_dot(roles, epilogue, machine), many)
-    if one is None or is_const(row.extent):
+    if one is None or is_const(row.extent) or (after is not None and after.fewest > 1):
         return many
-    return If(eq(as_expr(row.extent), const(1)), one, many)
+    return If(eq(as_expr(row.extent), const(1)), one if after is None else seq(one, after.alone), many)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Some rows of a contraction: the first, how many, and how high their tiles may be."""
-
-    start: Expr
-    count: Expr
-    least: int
-    most: int
-
-
-ONE_ROW = Rows(const(0), const(1), 1, 1)
+def _with_rows(job: Job, panels: Axis, after: RowsAfter, fewest: int) -> Stmt:
+    """All panels of a block of rows, then what follows these rows."""
+    roles, machine = job.roles, job.machine
+    blocks = _blocks_with_rows(job, after, fewest)
+    tiles = nest((panels,), _panel(job, panels.var, blocks.rows))
+    body = blocks.named(nest(_within(roles), seq(tiles, after.of(blocks.rows))))
+    return parallel((*_around(roles), blocks.axis), body, machine)
 
 
-def _row_blocks(job: Job, extent: DimLike, fewest: int) -> tuple[Axis, Rows, tuple[tuple[Var, Expr], ...]]:
-    """Split the rows evenly into blocks that stay in cache: the loop over them, one block, what to name before it.
-
-    ``fewest`` is what the caller promises about the extent; even splits then never leave lower tiles than they must.
-    """
-    block, mr = _block_rows(job), job.machine.config.mr
-    number = ceildiv(extent, block)
-    blocks = Axis(Var("rows"), number)
-    if is_const(extent):
-        size, many = int(extent), max(1, int(number))
-        low, high = size // many, -(-size // many)
-        heights = [h for c in (low, high) for h in _tile_heights(c, mr)]
-        bounds = max(1, min(heights)), max(1, *heights)
-        if low == high:
-            return blocks, Rows(blocks.var * low, const(low), *bounds), ()
-    else:
-        bounds = (min(fewest, (mr + 1) // 2) if block >= 2 * fewest else 1), mr
-    start, count = Var("start"), Var("count")
-    begin = binary(BinOp.FLOORDIV, blocks.var * as_expr(extent), as_expr(number))
-    end = binary(BinOp.FLOORDIV, (blocks.var + 1) * as_expr(extent), as_expr(number))
-    return blocks, Rows(start, count, *bounds), ((start, begin), (count, end - start))
+def _blocks_with_rows(job: Job, after: RowsAfter, fewest: int) -> RowBlocks:
+    """Blocks whose rows and results both stay in cache."""
+    mr, block = job.machine.config.mr, min(_block_rows(job), after.block)
+    if after.threads > 1:  # a thread that is late leaves less to wait for
+        block = max(mr, block // 2)
+    return split_rows(after.place.extent, block, mr, max(fewest, after.fewest), after.threads)
 
 
-def _tile_heights(count: int, most: int) -> tuple[int, ...]:
-    """Heights of the tiles of an even split."""
-    tiles = max(1, -(-count // most))
-    return tuple((t + 1) * count // tiles - t * count // tiles for t in range(tiles))
+def _same_sums(roles: Roles, epilogue: Epilogue, machine: Machine, after: RowsAfter) -> bool:
+    """Whether sums are the same for any number of threads: blocks depend on it, low tiles sum in another order."""
+    job = Job(roles, epilogue, machine, _width(roles, machine))
+    lowest = _blocks_with_rows(job, after, 1).rows.least
+    return after.threads == 1 or accumulator_sets(lowest, job.vectors) == 1
 
 
 def _around(roles: Roles) -> tuple[Axis, ...]:
