@@ -108,7 +108,7 @@ class _Grouping:
         type_ = root.var.type
         if len(homes) != 1 or root.var in self.outside or not isinstance(type_, TensorType) or type_.rank < 2:
             return None
-        (rows,) = homes.values()
+        (rows,) = homes
         heavy = [self.pattern(m) for g in (group, rows) for m in g.members if self.pattern(m) not in INJECTIVE]
         one_row = product(type_.shape[:-1]) == 1
         if heavy != [Pattern.CONTRACTION, Pattern.REDUCTION] or len(group.members) + len(rows.members) > MAX_MEMBERS:
