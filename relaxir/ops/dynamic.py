@@ -19,6 +19,7 @@ from relaxir.ops.gathering import Take
 from relaxir.ops.kernels import assign, cell, emit_op, input_of, loop, nest, output_of, scoped, seq, when
 from relaxir.ops.merge import merge_sort, precedes
 from relaxir.ops.movement import Reshape, Squeeze
+from relaxir.ops.radix import sort_rows
 from relaxir.ops.slicing import StridedSlice
 from relaxir.sym import DimLike, product
 from relaxir.tir import Buffer, Combine, Expr, If, PrimFunc, ProgramBuilder, Stmt, Store, const, eq, ne, select
@@ -250,7 +251,11 @@ class UniquePlan(Op[UniqueAttrs]):
         )
         axis = (attrs.axis or 0) % args[0].rank
         extent = x.shape[axis]
-        order = merge_sort(f, (), extent, lambda row, a, b, flag: compare_slices(x, axis, a, b, flag))
+        if args[0].rank == 1:
+            order = f.temp("order", (extent,), "int64")
+            sort_rows(f, x, 0, False, extent, lambda _, rank, place: Store(order, (rank,), place))
+        else:
+            order = merge_sort(f, (), extent, lambda row, a, b, flag: compare_slices(x, axis, a, b, flag))
         f.compute(first, lambda i: const(0), "clear_first")
         f.compute(counts, lambda i: const(0), "clear_counts")
         if attrs.sorted:
