@@ -33,9 +33,9 @@ from relaxir.tir import (
     minimum,
 )
 
-BLOCK: Final = 64
+BLOCK: Final = 32
 """Elements compared with the worst kept one at once."""
-FEW: Final = 64
+FEW: Final = 32
 """Most results that are kept in order by insertion."""
 
 Element = Callable[[Expr], Expr]
@@ -83,7 +83,7 @@ def find_leading(f: ProgramBuilder, x: Buffer, axis: int, largest: bool, values:
 
 def _room(count: DimLike, extent: DimLike) -> DimLike:
     """Entries that are collected before they are cut: at least as many again as are kept, and a block."""
-    return min_(extent, add(mul(2, count), BLOCK))
+    return min_(extent, add(mul(2, count), 4 * BLOCK))
 
 
 def _blockwise(
