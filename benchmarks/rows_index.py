@@ -52,6 +52,7 @@ class Work:
         points: sizes.
         numpy: the same in NumPy, or None where NumPy has no such function.
         torch: the same in torch, or None.
+        fixed: operands whose last extent is a constant: the number of entries in a position.
     """
 
     name: str
@@ -61,13 +62,18 @@ class Work:
     points: tuple[Shape, ...]
     numpy: Peer | None = None
     torch: Peer | None = None
+    fixed: tuple[int, ...] = ()
 
     def model(self) -> bytes:
         """The ONNX model."""
         g = Graph()
         operands = self.make(np.random.default_rng(0), self.points[0])
         names = [
-            g.input(f"x{n}", [f"d{n}_{axis}" for axis in range(a.ndim)], kind_of(a.dtype))
+            g.input(
+                f"x{n}",
+                [a.shape[axis] if n in self.fixed and axis == a.ndim - 1 else f"d{n}_{axis}" for axis in range(a.ndim)],
+                kind_of(a.dtype),
+            )
             for n, a in enumerate(operands)
         ]
         return g.model(self.body(g, names), kinds=[kind_of(np.dtype(k)) for k in self.kinds])
@@ -218,13 +224,14 @@ GATHERS: Final = (
     ),
     Work(
         "gather_nd_rows", looked_up(lambda p: (p[0], 1), 0), lambda g, x: [g("GatherND", *x)],
-        ("float32",), ((1000, 64),), lambda x: x[0][x[1][:, 0]], lambda x: x[0][x[1][:, 0]],
+        ("float32",), ((1000, 64),), lambda x: x[0][x[1][:, 0]], lambda x: x[0][x[1][:, 0]], (1,),
     ),
     Work(
         "gather_nd_points",
         lambda rng, p: [rng.standard_normal(p, np.float32), rng.integers(0, min(p), (p[0], 2))],
         lambda g, x: [g("GatherND", *x)],
         ("float32",), ((1000, 1000),), lambda x: x[0][x[1][:, 0], x[1][:, 1]], lambda x: x[0][x[1][:, 0], x[1][:, 1]],
+        (1,),
     ),
 )  # fmt: skip
 
@@ -256,16 +263,18 @@ def written(x: list[Any]) -> Any:
 
 SCATTERS: Final = (
     Work(
-        "scatter_rows", scattered, lambda g, x: [g("ScatterND", *x)], ("float32",), ((1000, 384, 100), (4096, 64, 4096)),
-        written, lambda x: x[0].index_copy(0, x[1][:, 0], x[2]),
+        "scatter_rows", scattered, lambda g, x: [g("ScatterND", *x)], ("float32",),
+        ((1000, 384, 100), (4096, 64, 4096)), written, lambda x: x[0].index_copy(0, x[1][:, 0], x[2]), (1,),
     ),
     Work(
         "scatter_add_rows", scattered, lambda g, x: [g("ScatterND", *x, reduction="add")], ("float32",),
-        ((1000, 384, 100), (1000, 64, 10000)), added, lambda x: x[0].index_add(0, x[1][:, 0], x[2]),
+        ((1000, 384, 100), (1000, 64, 10000)), added, lambda x: x[0].index_add(0, x[1][:, 0], x[2]), (1,),
     ),
     Work(
         "scatter_elements_last",
-        lambda rng, p: [rng.standard_normal(p, np.float32), rng.integers(0, p[1], p), rng.standard_normal(p, np.float32)],
+        lambda rng, p: [
+            rng.standard_normal(p, np.float32), rng.integers(0, p[1], p), rng.standard_normal(p, np.float32),
+        ],
         lambda g, x: [g("ScatterElements", *x, axis=-1)], ("float32",), ((128, 1000), (1000, 1000)),
         None, lambda x: x[0].scatter(-1, x[1], x[2]),
     ),
@@ -284,7 +293,7 @@ CHOICES: Final = (
     ),
     Work(
         "nonzero", lambda rng, p: [rng.random(p) < 0.3], lambda g, x: [g("NonZero", x[0])], ("int64",),
-        ((100000,), (1000, 1000)), lambda x: np.stack(np.nonzero(x[0])), lambda x: torch.nonzero(x[0]).t().contiguous(),
+        ((1000,), (100000,), (1000000,)), lambda x: np.stack(np.nonzero(x[0])), lambda x: torch.nonzero(x[0]).t().contiguous(),
     ),
     Work(
         "compress", lambda rng, p: [*numbers("float32", rng, p), rng.random(p[0]) < 0.3],

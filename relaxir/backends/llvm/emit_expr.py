@@ -46,10 +46,22 @@ def has_load(expr: Expr) -> bool:
     return any(isinstance(e, Load) for e in walk_expr(expr))
 
 
+def may_miss(expr: Expr) -> bool:
+    """Whether an expression reads memory that might not be there: elements at constant places always are."""
+    return any(isinstance(e, Load) and not _always_there(e) for e in walk_expr(expr))
+
+
+def _always_there(load: Load) -> bool:
+    return all(
+        isinstance(i, Const) and isinstance(d, int) and 0 <= i.value < d
+        for i, d in zip(load.indices, load.buffer.shape, strict=True)
+    )
+
+
 def needs_branch(expr: Expr) -> bool:
     """Whether an alternative must not, or should not, be computed when it is not chosen."""
     return any(
-        isinstance(e, Load)
+        (isinstance(e, Load) and not _always_there(e))
         or (isinstance(e, Call) and e.fn in _COSTLY)
         or (isinstance(e, Binary) and e.op in _TRAPPING)
         for e in walk_expr(expr)
@@ -163,7 +175,7 @@ class Expressions(Env):
 
     def _guarded(self, expr: Expr, mask: Value) -> Value:
         """Write an alternative of a lane-wise choice: its loads happen in the chosen lanes only."""
-        if self.lane is None or not has_load(expr):
+        if self.lane is None or not may_miss(expr):
             return self.eval(expr)
         with self.in_lane(self.narrowed(mask)):
             return self.eval(expr)
