@@ -13,7 +13,7 @@ from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.kernels import check_index, index_of, input_of, output_of, within
 from relaxir.sym import DimLike, dim, sub
-from relaxir.tir import Expr, PrimFunc, ProgramBuilder, as_expr, cast, const, eq, maximum, minimum, select
+from relaxir.tir import Buffer, Expr, PrimFunc, ProgramBuilder, as_expr, cast, const, eq, maximum, minimum, select
 
 INDICES: Final = ("int32", "int64")
 
@@ -202,13 +202,7 @@ class GatherND(Op["GatherND.Attrs"]):
         x, indices = input_of(f, "x", args[0]), input_of(f, "indices", args[1])
         y = output_of(f, "y", out[0])
         batch, front, depth = attrs.batch_dims, args[1].rank - 1, int(str(indices.shape[-1]))
-        for n in range(depth):
-            axis, extent = batch + n, x.shape[batch + n]
-            f.block(
-                f"check{n}",
-                indices.shape[:-1],
-                lambda *j, n=n, axis=axis, extent=extent: check_index(self.name, indices[(*j, n)], extent, axis),
-            )
+        check_positions(f, self.name, x, indices, batch)
 
         def value(*i: Expr) -> Expr:
             places = tuple(index_of(indices[(*i[:front], n)], x.shape[batch + n]) for n in range(depth))
@@ -234,6 +228,17 @@ def position_depth(x: TensorType, indices: TensorType, batch: int, ctx: InferCtx
             f"positions of {depth} entries after {batch} batch axes do not fit rank {x.rank}", code="rank-mismatch"
         )
     return depth
+
+
+def check_positions(f: ProgramBuilder, op: str, x: Buffer, indices: Buffer, batch: int) -> None:
+    """Add a stage for each entry of the positions in the last axis of ``indices`` that checks it."""
+    for n in range(int(str(indices.shape[-1]))):
+        axis = batch + n
+        f.block(
+            f"check{n}",
+            indices.shape[:-1],
+            lambda *j, n=n, axis=axis: check_index(op, indices[(*j, n)], x.shape[axis], axis),
+        )
 
 
 class OneHot(Op["OneHot.Attrs"]):

@@ -9,6 +9,7 @@ from relaxir.schedule.loops import Machine
 from relaxir.schedule.program import Program
 from relaxir.schedule.rules.attention import AttentionRule
 from relaxir.schedule.rules.contraction import ContractionRule
+from relaxir.schedule.rules.lanes import LanesRule
 from relaxir.schedule.rules.rows import RowsRule
 from relaxir.schedule.rules.stage import FallbackRule, InjectiveRule, ReductionRule
 from relaxir.schedule.rules.windows import WindowsRule
@@ -35,6 +36,7 @@ RULES: Final[tuple[Rule, ...]] = (
     RowsRule(),
     InjectiveRule(),
     ReductionRule(),
+    LanesRule(),
     FallbackRule(),
 )
 """Tried in order at each stage; the last applies to everything."""
