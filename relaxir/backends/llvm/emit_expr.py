@@ -70,7 +70,10 @@ def needs_branch(expr: Expr) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an access goes: one address (``stride`` 0), adjacent elements (1), or an address per lane (None)."""
+    """Where an access goes: one address (``stride`` 0), adjacent elements (1), or an address per lane (None).
+
+    Adjacent elements in falling order (-1) are those from ``pointer`` on, the last lane's first.
+    """
 
     buffer: Buffer
     pointer: Value
@@ -300,6 +303,8 @@ class Expressions(Env):
             return Place(buffer, pointer, 1, aligned)
         if not varying:
             return Place(buffer, pointer, 0)
+        if varying == {(LANE,): -1} and self.lane is not None and self.lane.mask is None:
+            return Place(buffer, self._gep(kind, pointer, int_value(1 - self.lane.width)), -1)
         index = lin.vector(self.w, offset, self._width())
         return Place(buffer, self._gep(kind, pointer, index), None)
 
@@ -365,15 +370,10 @@ class Expressions(Env):
             )
         elif lane is None:
             raise InternalError("a vector access outside a vector loop")
-        elif place.stride == 1 and (lane.mask is None or self.is_private(buffer)):
-            full = vector_type(kind, lane.width)
-            raw = self.w.load(
-                f"load {full}, {place.pointer.typed}, align {align}",
-                kind,
-                lane.width,
-                self.memory(buffer),
-                (place.pointer,),
-            )
+        elif place.stride == -1 or (place.stride == 1 and (lane.mask is None or self.is_private(buffer))):
+            text = f"load {vector_type(kind, lane.width)}, {place.pointer.typed}, align {align}"
+            raw = self.w.load(text, kind, lane.width, self.memory(buffer), (place.pointer,))
+            raw = raw if place.stride == 1 else self.w.reversed(raw)
         elif place.stride == 1 and lane.mask is not None:
             raw = self._masked_load(place, lane.mask, kind, align)
         else:
@@ -408,6 +408,8 @@ class Expressions(Env):
             self.w.line(f"store {raw.typed}, {place.pointer.typed}, align {align}")
         elif lane is None:
             raise InternalError("a vector access outside a vector loop")
+        elif place.stride == -1:
+            self.w.line(f"store {self.w.reversed(raw).typed}, {place.pointer.typed}, align {align}")
         elif place.stride == 1 and lane.mask is None:
             if place.aligned and store_past(self.w, raw, place.pointer, info(buffer.dtype).bytes, place.aligned):
                 return
