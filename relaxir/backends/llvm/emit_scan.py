@@ -1,27 +1,25 @@
 """Running sums and products along neighbours: the prefixes of a vector in logarithmic steps, the total carried on.
 
 The form is ``for k: acc = acc + v[k]; y[k] = acc`` or, with the element left out, ``for k: y[k] = acc; acc = acc + v``,
-both also with ``let e = v[k]`` around them. Steps of a prefix follow W. D. Hillis and G. L. Steele, "Data parallel
-algorithms" (1986): after adding what lies 1, 2, 4 ... lanes before, each lane holds the sum up to itself.
+both also with ``let e = v[k]`` around them. The steps are those of J. Sklansky, "Conditional-sum addition logic"
+(1960): the second half of each 2, 4, 8 ... lanes adds the total of the first half, which is in that one's last lane.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_writer import Value, Writer
 from relaxir.tir.access import stride
 from relaxir.tir.buffer import Scope
-from relaxir.tir.build import identity
 from relaxir.tir.expr import Binary, BinOp, Expr, Load
-from relaxir.tir.stmt import Combine, For, ForKind, Let, Seq, Stmt, Store
+from relaxir.tir.stmt import For, ForKind, Let, Seq, Stmt, Store
 from relaxir.tir.visit import substitute_vars, walk_expr
 
-STEPS: Final = MappingProxyType({BinOp.ADD: Combine.SUM, BinOp.MUL: Combine.PROD})
-"""Operators that run along, and the reduction whose neutral element they share."""
+STEPS: Final = (BinOp.ADD, BinOp.MUL)
+"""Operators that run along."""
 LEAST: Final = 4
 """Lanes from which steps take less time than one element after the other."""
 
@@ -85,16 +83,13 @@ def _uses(expr: Expr, total: Store) -> bool:
 def prefixes(w: Writer, scan: Running, value: Value, carry: Value) -> tuple[Value, Value]:
     """Return the vector of running totals that are stored, and the carry in all lanes, for the next vector."""
     width, dtype = value.width, scan.total.buffer.dtype
-    neutral = w.splat(ops.constant(identity(STEPS[scan.op], dtype)), width)
-
-    def moved(a: Value, by: int) -> Value:
-        """Lanes moved up; neutral ones enter."""
-        return w.shuffle(a, neutral, [width + i if i < by else i - by for i in range(width)])
-
     done, by = value, 1
     while by < width:
-        done = ops.binary(w, scan.op, dtype, moved(done, by), done)
+        last = w.shuffle(done, done, [i - i % (2 * by) + by - 1 for i in range(width)])
+        later = ", ".join(f"i1 {'true' if i % (2 * by) >= by else 'false'}" for i in range(width))
+        both = ops.binary(w, scan.op, dtype, last, done)
+        done = ops.choose(w, Value(f"<{later}>", "i1", width), both, done)
         by *= 2
     after = ops.binary(w, scan.op, dtype, carry, done)
-    stored = ops.binary(w, scan.op, dtype, carry, moved(done, 1)) if scan.exclusive else after
+    stored = w.shuffle(carry, after, range(width - 1, 2 * width - 1)) if scan.exclusive else after
     return stored, w.shuffle(after, after, [width - 1] * width)
