@@ -35,8 +35,10 @@ from relaxir.tir import (
 
 def ravel(indices: Sequence[Expr], shape: Sequence[DimLike]) -> Expr:
     """Row-major offset of an element."""
-    flat: Expr = const(0)
-    for index, extent in zip(indices, shape, strict=True):
+    if not indices:
+        return const(0)
+    flat, *rest = indices
+    for index, extent in zip(rest, shape[1:], strict=True):
         flat = flat * extent + index
     return flat
 

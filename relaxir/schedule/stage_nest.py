@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relaxir.schedule.loops import FEW_POINTS, Machine, chunked_vector, loop, nest, parallel, seq, singly, vector
-from relaxir.schedule.parts import element_in_parts, rows_in_parts, strip_count, strips
+from relaxir.schedule.parts import down_columns, element_in_parts, rows_in_parts, strip_count, strips
+from relaxir.schedule.search import search_loop, searching
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
 from relaxir.sym import DimLike, ceildiv, is_const, product
@@ -121,7 +122,9 @@ def inner_body(block: Block, split: Split, machine: Machine) -> Stmt:
     if not block_reduces(block):
         return singly(split.lane, body) if _looked_up(body, split.lane) else vector(split.lane, body)
     if split.lane_reduces:
-        return seq(init, nest(split.reduce, vector(split.lane, body)))
+        search = None if split.reduce else searching(block, split.lane)
+        lanes = vector(split.lane, body)
+        return seq(init, nest(split.reduce, lanes if search is None else search_loop(search, lanes)))
     return _column_tiles(block, split, machine)
 
 
@@ -175,9 +178,8 @@ def _column_tiles(block: Block, split: Split, machine: Machine) -> Stmt:
     return strips(
         lane,
         store.buffer,
-        lambda at, width: seq(
-            For(j, width, substitute_vars(init, at), ForKind.VECTOR),
-            nest(split.reduce, For(j, width, substitute_vars(store, at), ForKind.VECTOR)),
+        lambda at, width: down_columns(
+            For(j, width, substitute_vars(store, at), ForKind.VECTOR), substitute_vars(init, at), split.reduce, machine
         ),
     )
 

@@ -8,18 +8,19 @@ both also with ``let e = v[k]`` around them. The steps are those of J. Sklansky,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_writer import Value, Writer
-from relaxir.tir.access import stride
+from relaxir.tir.access import loads_of, stride
 from relaxir.tir.buffer import Scope
 from relaxir.tir.expr import Binary, BinOp, Expr, Load
-from relaxir.tir.stmt import For, ForKind, Let, Seq, Stmt, Store
+from relaxir.tir.stmt import Combine, For, ForKind, Let, Seq, Stmt, Store
 from relaxir.tir.visit import substitute_vars, walk_expr
 
-STEPS: Final = (BinOp.ADD, BinOp.MUL)
-"""Operators that run along."""
+STEPS: Final = MappingProxyType({BinOp.ADD: Combine.SUM, BinOp.MUL: Combine.PROD})
+"""Operators that run along, and the reduction whose neutral element they share."""
 LEAST: Final = 4
 """Lanes from which steps take less time than one element after the other."""
 
@@ -34,6 +35,8 @@ class Running:
     value: Expr
     write: Store
     exclusive: bool
+    rising: bool
+    """Whether all memory is met in rising order or not moved along."""
 
 
 def running(loop: For) -> Running | None:
@@ -60,7 +63,9 @@ def running(loop: For) -> Running | None:
     even = stride(write, loop.var) in (1, -1) and not any(_uses(i, total) for i in write.indices)
     if not (even and sum_only and _uses(write.value, total)):
         return None
-    return Running(loop, total, step.op, step.b, write, exclusive)
+    steps = [stride(write, loop.var), *(stride(e, loop.var) for e in loads_of(step.b))]
+    rising = all(s in (0, 1) for s in steps)
+    return Running(loop, total, step.op, step.b, write, exclusive, rising)
 
 
 def _reads_elsewhere(body: Stmt) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from relaxir.schedule.loops import Machine, parallel, seq
-from relaxir.schedule.parts import strip_count, strip_lanes, strips
+from relaxir.schedule.parts import NARROW, strip_count, strip_lanes, strips
 from relaxir.schedule.program import Program, accesses_of, reindex
 from relaxir.schedule.stage_nest import block_reduces
 from relaxir.tir import (
@@ -30,8 +30,6 @@ from relaxir.tir import (
 )
 from relaxir.tir.access import stride, variables_of
 from relaxir.tir.visit import stores_of, substitute_vars, walk
-
-NARROW = 2  # vectors of columns that stay in registers while the rows go by
 
 
 @dataclass(frozen=True, slots=True)
