@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from relaxir.schedule.loops import FEW_POINTS, Machine, chunked_vector, loop, nest, parallel, seq, singly, vector
 from relaxir.schedule.parts import down_columns, element_in_parts, rows_in_parts, strip_count, strips
-from relaxir.schedule.search import search_loop, searching
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
 from relaxir.sym import DimLike, ceildiv, is_const, product
@@ -122,9 +121,7 @@ def inner_body(block: Block, split: Split, machine: Machine) -> Stmt:
     if not block_reduces(block):
         return singly(split.lane, body) if _looked_up(body, split.lane) else vector(split.lane, body)
     if split.lane_reduces:
-        search = None if split.reduce else searching(block, split.lane)
-        lanes = vector(split.lane, body)
-        return seq(init, nest(split.reduce, lanes if search is None else search_loop(search, lanes)))
+        return seq(init, nest(split.reduce, vector(split.lane, body)))
     return _column_tiles(block, split, machine)
 
 
