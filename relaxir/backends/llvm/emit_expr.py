@@ -15,7 +15,7 @@ from relaxir.backends.llvm.emit_stream import alignment, store_past
 from relaxir.backends.llvm.emit_writer import Value, bool_value, int_value, mangled, vector_type
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
-from relaxir.tir.buffer import Buffer
+from relaxir.tir.buffer import Buffer, Scope
 from relaxir.tir.expr import (
     Bcast,
     Binary,
@@ -47,12 +47,12 @@ def has_load(expr: Expr) -> bool:
 
 
 def may_miss(expr: Expr) -> bool:
-    """Whether an expression reads memory that might not be there: elements at constant places always are."""
+    """Whether an expression reads memory that might not be there: registers, elements at constant places always are."""
     return any(isinstance(e, Load) and not _always_there(e) for e in walk_expr(expr))
 
 
 def _always_there(load: Load) -> bool:
-    return all(
+    return load.buffer.scope is Scope.REGISTER or all(
         isinstance(i, Const) and isinstance(d, int) and 0 <= i.value < d
         for i, d in zip(load.indices, load.buffer.shape, strict=True)
     )

@@ -130,7 +130,8 @@ class Vectors(Expressions):
         if unknown:
             self._versions(stmt, unknown[0])
             return
-        moving = facts.light and not self.streamed  # whole lines are best where a store goes past the caches
+        # whole lines are best where a store goes past the caches, and registers are used whole
+        moving = facts.light and not self.streamed and not facts.registers
         size = min(self.target.vector_bytes, HALF_LINE) if moving else self.target.vector_bytes
         width = max(size // facts.element_bytes, 2)
         if extent.number is not None and (facts.registers or extent.number <= UNROLL_LIMIT * width):

@@ -201,9 +201,12 @@ def _by_lanes(places: Places, lanes: int) -> Stmt:
         Store(odd, (j,), select(call(Intrinsic.ISNAN, v), v, odd[j])) if info(dtype).is_float else None,
     )
     clear = seq(Store(best, (j,), start), Store(block, (j,), const(0, "int32")), Store(odd, (j,), start))
-    place = cast(block[j], "int64") * wide + j
+    # a register buffer is read in vectors of one width: places are wider, so they come from memory
+    bests, blocks = (Buffer(b.name, b.shape, b.dtype, Scope.STACK) for b in (best, block))
+    place = cast(blocks[j], "int64") * wide + j
     search = seq(
-        over(wide, places.note(eq(best[j], top[()]), place)),
+        over(wide, seq(Store(bests, (j,), best[j]), Store(blocks, (j,), block[j]))),
+        over(wide, places.note(eq(bests[j], top[()]), place)),
         over(size - done, places.note(eq(places.at(done + j), top[()]), done + j)),
     )
     if info(dtype).is_float:
@@ -219,6 +222,6 @@ def _by_lanes(places: Places, lanes: int) -> Stmt:
         Store(y.buffer, y.indices, places.never),
         search,
     )
-    for buffer in (best, block, odd, top):
+    for buffer in (best, block, odd, bests, blocks, top):
         body = Alloc(buffer, body)
     return body
