@@ -293,7 +293,8 @@ CHOICES: Final = (
     ),
     Work(
         "nonzero", lambda rng, p: [rng.random(p) < 0.3], lambda g, x: [g("NonZero", x[0])], ("int64",),
-        ((1000,), (100000,), (1000000,)), lambda x: np.stack(np.nonzero(x[0])), lambda x: torch.nonzero(x[0]).t().contiguous(),
+        ((1000,), (100000,), (1000000,)), lambda x: np.stack(np.nonzero(x[0])),
+        lambda x: torch.nonzero(x[0]).t().contiguous(),
     ),
     Work(
         "compress", lambda rng, p: [*numbers("float32", rng, p), rng.random(p[0]) < 0.3],

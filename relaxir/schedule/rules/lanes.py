@@ -9,12 +9,12 @@ from relaxir.schedule.loops import Machine, parallel, seq
 from relaxir.schedule.parts import NARROW, strip_count, strip_lanes, strips
 from relaxir.schedule.program import Program, accesses_of, reindex
 from relaxir.schedule.stage_nest import block_reduces
+from relaxir.sym import is_const, product
 from relaxir.tir import (
     Alloc,
     Axis,
     Block,
     Buffer,
-    Const,
     Expr,
     For,
     ForKind,
@@ -30,6 +30,8 @@ from relaxir.tir import (
 )
 from relaxir.tir.access import stride, variables_of
 from relaxir.tir.visit import stores_of, substitute_vars, walk
+
+SCALARS = 2  # most elements of a buffer that every point has for itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +63,10 @@ class LanesRule:
             return None
         whole = For(lane.var, as_expr(lane.extent), block.body, ForKind.VECTOR)
         narrow = parallel(block.axes[:-1], whole, machine)
-        few = as_expr(lane.extent) <= const(NARROW * machine.target.lanes(result.dtype))
-        if isinstance(few, Const):
-            return (narrow if few.value else wide), 1
-        return If(few, narrow, wide), 1
+        few = NARROW * machine.target.lanes(result.dtype)
+        if is_const(lane.extent):
+            return (narrow if int(lane.extent) <= few else wide), 1
+        return If(as_expr(lane.extent) <= const(few), narrow, wide), 1
 
 
 def _result(body: Stmt, lane: Var) -> Buffer | None:
@@ -78,9 +80,12 @@ def _result(body: Stmt, lane: Var) -> Buffer | None:
 
 
 def _wide(block: Block, lane: Axis, result: Buffer, machine: Machine) -> Stmt | None:
-    """Strips of columns; None where a loop depends on the lane."""
+    """Strips of columns; None where a loop depends on the lane, or the rows of scalars would not stay in the cache."""
     size, j = strip_lanes(lane, result), lane.var
     own = [s.buffer for s in walk(block.body) if isinstance(s, Alloc)]
+    kept = [product(b.shape) for b in own]
+    if not all(is_const(k) and int(k) <= SCALARS for k in kept):
+        return None
     rows = {b: replace(b, shape=(*b.shape, size)) for b in own}
 
     def make(at: Mapping[Var, Expr], width: Expr) -> Stmt:
