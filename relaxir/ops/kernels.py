@@ -114,7 +114,7 @@ def scoped(buffers: Sequence[Buffer], *stmts: Stmt) -> Stmt:
 def index_of(value: Expr, extent: DimLike) -> Expr:
     """An index as int64, counted from the end where negative."""
     wide = cast(value, "int64")
-    return select(wide < 0, wide + extent, wide)
+    return wide + select(wide < 0, as_expr(extent), const(0))
 
 
 def within(index: Expr, extent: DimLike) -> Expr:
