@@ -66,6 +66,17 @@ def test_searches() -> None:
                 np.testing.assert_array_equal(exe[f"f{i}"](x), want, f"{op} {dtype} {axis} {last} {shape}")
 
 
+def test_a_scalar_is_its_own_extremum() -> None:
+    """Nothing is searched along no axes."""
+    bb = rx.BlockBuilder()
+    x = rx.Var("x", rx.TensorType((), "float32"))
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            out = bb.emit_output(rx.op.argmax(x))
+        bb.emit_func_output(out)
+    assert rx.compile(bb.get(), threads=2)["main"](np.float32(3)) == 0
+
+
 def test_running_sums_and_products() -> None:
     """Along rows and columns, forwards and backwards, with and without the element itself."""
     ops = {"cumsum": np.add, "cumprod": np.multiply}

@@ -106,7 +106,9 @@ class ExtremumRule:
 
 def _places(first: Stmt, second: Stmt) -> Places | None:
     """Read two stages as an extremum and a search for it, or None."""
-    if not isinstance(first, Block) or not isinstance(second, Block) or len(first.axes) != len(second.axes):
+    if not isinstance(first, Block) or not isinstance(second, Block):
+        return None
+    if not second.axes or len(first.axes) != len(second.axes):
         return None
     best, found, start = first.body, second.body, second.init
     if not isinstance(best, Store) or not isinstance(found, Store) or not isinstance(start, Store):
