@@ -137,8 +137,8 @@ def test_lookups_are_singles_and_their_checks_lanes() -> None:
     """Copies of looked-up elements gain nothing by lanes; more work on them does."""
     for costly in (False, True):
         done = schedule(lookup(N, M, costly), TARGET)
-        stores = [v for v in loops(done.body, ForKind.VECTOR) if isinstance(v.body, Store)]
-        assert [s.body.buffer.name for s in stores] == (["some", "y"] if costly else ["some"])  # type: ignore[attr-defined]  # stores
+        stores = [v.body for v in loops(done.body, ForKind.VECTOR) if isinstance(v.body, Store)]
+        assert [s.buffer.name for s in stores] == (["some", "y"] if costly else ["some"])
     x, y = np.arange(8, dtype=np.float32), np.zeros(9000, np.float32)
     index = np.arange(9000) % 8
     run_prim_func(done, [x, index, y], {"n": 5, "m": 9000})

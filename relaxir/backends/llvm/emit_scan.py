@@ -1,4 +1,4 @@
-"""Running sums and products along neighbours: the prefixes of a vector in logarithmic steps, the total carried on.
+"""Running sums (integers: products too) along neighbours: prefixes of vectors in logarithmic steps, the total carried.
 
 The form is ``for k: acc = acc + v[k]; y[k] = acc`` or, with the element left out, ``for k: y[k] = acc; acc = acc + v``,
 both also with ``let e = v[k]`` around them. The steps are those of J. Sklansky, "Conditional-sum addition logic"
@@ -13,6 +13,7 @@ from typing import Final
 
 from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_writer import Value, Writer
+from relaxir.support.dtypes import info
 from relaxir.tir.access import loads_of, stride
 from relaxir.tir.buffer import Scope
 from relaxir.tir.expr import Binary, BinOp, Expr, Load
@@ -59,6 +60,8 @@ def running(loop: For) -> Running | None:
     step = total.value
     if not isinstance(step, Binary) or step.op not in STEPS or not _is(step.a, total) or _uses(step.b, total):
         return None
+    if step.op is BinOp.MUL and info(step.dtype).is_float:
+        return None  # a product of some elements may overflow where that of all before them does not
     sum_only = all(e == Load(total.buffer, ()) for e in walk_expr(write.value) if isinstance(e, Load))
     even = stride(write, loop.var) in (1, -1) and not any(_uses(i, total) for i in write.indices)
     if not (even and sum_only and _uses(write.value, total)):
