@@ -53,14 +53,17 @@ class Graph:
         """Add random weights that keep the size of what they are multiplied with."""
         return self.const(self._rng.standard_normal(shape, np.float32) / sqrt(shape[0]))
 
-    def model(self, outputs: Sequence[str], names: Sequence[str] = (), opset: int = 18) -> bytes:
-        """The finished model; the results are called ``names`` or keep their own."""
+    def model(
+        self, outputs: Sequence[str], names: Sequence[str] = (), opset: int = 18, kinds: Sequence[int] = ()
+    ) -> bytes:
+        """The finished model; the results are called ``names`` or keep their own, and are floats but for ``kinds``."""
         called = list(names) or list(outputs)
         nodes = [
             *self._nodes,
             *(helper.make_node("Identity", [o], [n]) for o, n in zip(outputs, called, strict=True) if o != n),
         ]
-        results = [helper.make_tensor_value_info(n, FLOAT, None) for n in called]
+        types = list(kinds) or [FLOAT] * len(called)
+        results = [helper.make_tensor_value_info(n, kind, None) for n, kind in zip(called, types, strict=True)]
         graph = helper.make_graph(nodes, "workload", self._inputs, results, self._weights)
         made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
         return bytes(made.SerializeToString())

@@ -13,22 +13,7 @@ from relaxir.ir.types import TensorType, Type
 from relaxir.ops.common import NUMERIC, check_dtype, load_wide
 from relaxir.ops.kernels import ravel
 from relaxir.ops.reduce import Rows, kept_of, reduced_shape
-from relaxir.support.dtypes import info
-from relaxir.tir import (
-    BinOp,
-    Buffer,
-    Combine,
-    Const,
-    Expr,
-    Intrinsic,
-    PrimFunc,
-    ProgramBuilder,
-    binary,
-    call,
-    const,
-    eq,
-    select,
-)
+from relaxir.tir import Buffer, Combine, Const, Expr, PrimFunc, ProgramBuilder, alike, const, select
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +31,8 @@ class ArgReduceAttrs(Attrs):
 class ArgReduce(Op[Any]):
     """Base of argmax and argmin: the extremum of each row, then the first (or last) place that holds it.
 
-    Both steps are plain reductions, so they vectorise and split like any other.
+    Both steps are plain reductions, so they vectorise and split like any other; where rows are contiguous they become
+    one pass (`relaxir.schedule.rules.extremum`).
     """
 
     params = (Param("x", "rank 1 or more, or axis None"),)
@@ -121,11 +107,7 @@ def find_places(f: ProgramBuilder, x: Buffer, y: Buffer, rows: Rows, extremum: C
 
     def place(*i: Expr) -> Expr:
         at = row(i[:n])
-        value, top = load_wide(x, rows.full((*at, *i[n:]))), best[at]
-        found = eq(value, top)
-        if info(x.dtype).is_float:
-            nan = binary(BinOp.AND, call(Intrinsic.ISNAN, value), call(Intrinsic.ISNAN, top))
-            found = binary(BinOp.OR, found, nan)
+        found = alike(load_wide(x, rows.full((*at, *i[n:]))), best[at])
         return select(found, ravel(i[n:], rows.inner), never)
 
     start: Const = never

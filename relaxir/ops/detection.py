@@ -17,7 +17,8 @@ from relaxir.ir.types import TensorType, TupleType, Type
 from relaxir.ops.creation import read_size
 from relaxir.ops.dynamic import first_of, fresh_size, tensor_type
 from relaxir.ops.kernels import assign, cell, emit_op, input_of, loop, nest, output_of, scoped, seq, when
-from relaxir.ops.merge import compare_elements, merge_sort, sorted_positions
+from relaxir.ops.merge import sorted_positions
+from relaxir.ops.radix import sort_rows
 from relaxir.sym import DimLike, min_, product
 from relaxir.tir import Buffer, Expr, PrimFunc, ProgramBuilder, Stmt, Store, as_expr, const, maximum, minimum
 
@@ -102,7 +103,8 @@ class NmsSelect(Op[NmsAttrs]):
         f = ProgramBuilder(self.name)
         boxes, scores, iou, least = (input_of(f, p.name, t) for p, t in zip(self.params, args, strict=True))
         selected, count = output_of(f, "selected", out[0]), output_of(f, "count", out[1])
-        order = merge_sort(f, scores.shape[:2], scores.shape[2], compare_elements(scores, 2, True))
+        order, each = f.temp("order", scores.shape, "int64"), scores.shape[2]
+        sort_rows(f, scores, 2, True, each, lambda row, rank, place: Store(order, (*row, rank), place))
         f.compute(selected, lambda *i: const(0), "clear")
         total, start, keep = cell("total"), cell("start"), cell("keep", "bool")
         most = as_expr(attrs.max_boxes)

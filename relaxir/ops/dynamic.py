@@ -19,9 +19,10 @@ from relaxir.ops.gathering import Take
 from relaxir.ops.kernels import assign, cell, emit_op, input_of, loop, nest, output_of, scoped, seq, when
 from relaxir.ops.merge import merge_sort, precedes
 from relaxir.ops.movement import Reshape, Squeeze
+from relaxir.ops.radix import sort_rows
 from relaxir.ops.slicing import StridedSlice
 from relaxir.sym import DimLike, product
-from relaxir.tir import Buffer, Combine, Expr, If, PrimFunc, ProgramBuilder, Stmt, Store, const, eq, ne, select
+from relaxir.tir import Buffer, Combine, Expr, If, PrimFunc, ProgramBuilder, Stmt, Store, cast, const, eq, ne, select
 
 
 def tensor_type(value: GraphExpr) -> TensorType:
@@ -96,7 +97,7 @@ class NonzeroFill(Op["NonzeroFill.Attrs"]):
         return TensorType((ctx.tensor(args, 0, "x").rank, attrs.count), "int64")
 
     def lower(self, args: tuple[TensorType, ...], attrs: NonzeroFill.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:
-        """One serial pass."""
+        """One serial pass, which writes every place and lets the next one take its room where it does not count."""
         f = ProgramBuilder(self.name)
         x, y = input_of(f, "x", args[0]), output_of(f, "y", out[0])
 
@@ -105,7 +106,8 @@ class NonzeroFill(Op["NonzeroFill.Attrs"]):
 
             def visit(*i: Expr) -> Stmt:
                 rows = (Store(y, (const(axis), found[()]), index) for axis, index in enumerate(i))
-                return when(is_set(x.at(i)) & (found[()] < attrs.count), *rows, assign(found, found[()] + 1))
+                counted = assign(found, found[()] + cast(is_set(x.at(i)), "int64"))
+                return when(found[()] < attrs.count, *rows, counted)
 
             return scoped((found,), assign(found, 0), nest("i", x.shape, visit))
 
@@ -250,7 +252,11 @@ class UniquePlan(Op[UniqueAttrs]):
         )
         axis = (attrs.axis or 0) % args[0].rank
         extent = x.shape[axis]
-        order = merge_sort(f, (), extent, lambda row, a, b, flag: compare_slices(x, axis, a, b, flag))
+        if args[0].rank == 1:
+            order = f.temp("order", (extent,), "int64")
+            sort_rows(f, x, 0, False, extent, lambda _, rank, place: Store(order, (rank,), place))
+        else:
+            order = merge_sort(f, (), extent, lambda row, a, b, flag: compare_slices(x, axis, a, b, flag))
         f.compute(first, lambda i: const(0), "clear_first")
         f.compute(counts, lambda i: const(0), "clear_counts")
         if attrs.sorted:

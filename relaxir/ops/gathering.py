@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -14,7 +13,7 @@ from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.kernels import check_index, index_of, input_of, output_of, within
 from relaxir.sym import DimLike, dim, sub
-from relaxir.tir import Expr, PrimFunc, ProgramBuilder, as_expr, cast, const, eq, maximum, minimum, select
+from relaxir.tir import Buffer, Expr, PrimFunc, ProgramBuilder, as_expr, cast, const, eq, maximum, minimum, select
 
 INDICES: Final = ("int32", "int64")
 
@@ -69,7 +68,7 @@ class Take(Op["Take.Attrs"]):
         return TensorType((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)
 
     def lower(self, args: tuple[TensorType, ...], attrs: Take.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:
-        """A stage that checks every index once, then guarded loads."""
+        """A stage that checks every index once, then loads; what other modes make of an empty axis is guarded."""
         f = ProgramBuilder(self.name)
         x, indices = input_of(f, "x", args[0]), input_of(f, "indices", args[1])
         y = output_of(f, "y", out[0])
@@ -86,8 +85,8 @@ class Take(Op["Take.Attrs"]):
                 index = raw % maximum(as_expr(extent), 1)
             else:
                 index = index_of(raw, extent)
-            load = x.at((*i[:axis], index, *i[axis + count :]))
-            return select(within(index, extent), load, const(0, y.dtype))
+            load: Expr = x.at((*i[:axis], index, *i[axis + count :]))
+            return load if attrs.mode == "raise" else select(within(index, extent), load, const(0, y.dtype))
 
         f.compute(y, value)
         return f.build()
@@ -129,7 +128,7 @@ class GatherElements(Op["GatherElements.Attrs"]):
         return TensorType(indices.shape, x.dtype)
 
     def lower(self, args: tuple[TensorType, ...], attrs: GatherElements.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:
-        """A stage that checks the indices, then guarded loads."""
+        """A stage that checks the indices, then loads."""
         f = ProgramBuilder(self.name)
         x, indices = input_of(f, "x", args[0]), input_of(f, "indices", args[1])
         y = output_of(f, "y", out[0])
@@ -138,8 +137,7 @@ class GatherElements(Op["GatherElements.Attrs"]):
         f.block("check", indices.shape, lambda *j: check_index(self.name, indices.at(j), extent, axis))
 
         def value(*i: Expr) -> Expr:
-            index = index_of(indices.at(i), extent)
-            return select(within(index, extent), x.at((*i[:axis], index, *i[axis + 1 :])), const(0, y.dtype))
+            return x.at((*i[:axis], index_of(indices.at(i), extent), *i[axis + 1 :]))
 
         f.compute(y, value)
         return f.build()
@@ -199,23 +197,16 @@ class GatherND(Op["GatherND.Attrs"]):
         return TensorType((*indices.shape[:-1], *x.shape[attrs.batch_dims + depth :]), x.dtype)
 
     def lower(self, args: tuple[TensorType, ...], attrs: GatherND.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:
-        """One checking stage per position, then guarded loads."""
+        """One checking stage per position, then loads."""
         f = ProgramBuilder(self.name)
         x, indices = input_of(f, "x", args[0]), input_of(f, "indices", args[1])
         y = output_of(f, "y", out[0])
         batch, front, depth = attrs.batch_dims, args[1].rank - 1, int(str(indices.shape[-1]))
-        for n in range(depth):
-            axis, extent = batch + n, x.shape[batch + n]
-            f.block(
-                f"check{n}",
-                indices.shape[:-1],
-                lambda *j, n=n, axis=axis, extent=extent: check_index(self.name, indices[(*j, n)], extent, axis),
-            )
+        check_positions(f, self.name, x, indices, batch)
 
         def value(*i: Expr) -> Expr:
             places = tuple(index_of(indices[(*i[:front], n)], x.shape[batch + n]) for n in range(depth))
-            load: Expr = x.at((*i[:batch], *places, *i[front:]))
-            return guarded(load, places, x.shape[batch : batch + depth])
+            return x.at((*i[:batch], *places, *i[front:]))
 
         f.compute(y, value)
         return f.build()
@@ -239,13 +230,15 @@ def position_depth(x: TensorType, indices: TensorType, batch: int, ctx: InferCtx
     return depth
 
 
-def guarded(load: Expr, places: Sequence[Expr], extents: Sequence[DimLike]) -> Expr:
-    """A load where all places are inside their axes, else 0."""
-    inside: Expr | None = None
-    for place, extent in zip(places, extents, strict=True):
-        test = within(place, extent)
-        inside = test if inside is None else inside & test
-    return load if inside is None else select(inside, load, const(0, load.dtype))
+def check_positions(f: ProgramBuilder, op: str, x: Buffer, indices: Buffer, batch: int) -> None:
+    """Add a stage for each entry of the positions in the last axis of ``indices`` that checks it."""
+    for n in range(int(str(indices.shape[-1]))):
+        axis = batch + n
+        f.block(
+            f"check{n}",
+            indices.shape[:-1],
+            lambda *j, n=n, axis=axis: check_index(op, indices[(*j, n)], x.shape[axis], axis),
+        )
 
 
 class OneHot(Op["OneHot.Attrs"]):

@@ -35,8 +35,10 @@ from relaxir.tir import (
 
 def ravel(indices: Sequence[Expr], shape: Sequence[DimLike]) -> Expr:
     """Row-major offset of an element."""
-    flat: Expr = const(0)
-    for index, extent in zip(indices, shape, strict=True):
+    if not indices:
+        return const(0)
+    flat, *rest = indices
+    for index, extent in zip(rest, shape[1:], strict=True):
         flat = flat * extent + index
     return flat
 
@@ -112,7 +114,7 @@ def scoped(buffers: Sequence[Buffer], *stmts: Stmt) -> Stmt:
 def index_of(value: Expr, extent: DimLike) -> Expr:
     """An index as int64, counted from the end where negative."""
     wide = cast(value, "int64")
-    return select(wide < 0, wide + extent, wide)
+    return wide + select(wide < 0, as_expr(extent), const(0))
 
 
 def within(index: Expr, extent: DimLike) -> Expr:

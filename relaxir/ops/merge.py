@@ -43,16 +43,6 @@ def precedes(a: Expr, b: Expr, descending: bool = False) -> Expr:
     return (small < large) | (number & call(Intrinsic.ISNAN, large))
 
 
-def compare_elements(x: Buffer, axis: int, descending: bool) -> Compare:
-    """Order of the elements of ``x`` along ``axis``; rows are the other axes."""
-
-    def compare(row: tuple[Expr, ...], a: Expr, b: Expr, flag: Buffer) -> Stmt:
-        before = precedes(x.at((*row[:axis], a, *row[axis:])), x.at((*row[:axis], b, *row[axis:])), descending)
-        return assign(flag, before)
-
-    return compare
-
-
 def merge_sort(f: ProgramBuilder, rows: Sequence[DimLike], extent: DimLike, compare: Compare) -> Buffer:
     """Add a stage that sorts each row; gives the positions in order, of shape ``(*rows, extent)``.
 

@@ -13,8 +13,8 @@ from relaxir.ir.expr import Array
 from relaxir.ir.op import Attrs as BaseAttrs
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
-from relaxir.ops.gathering import INDICES, element_indices, index_operand, position_depth
-from relaxir.ops.kernels import check_index, index_of, input_of, loop, nest, output_of, seq
+from relaxir.ops.gathering import INDICES, check_positions, element_indices, index_operand, position_depth
+from relaxir.ops.kernels import check_index, index_of, input_of, loop, nest, output_of
 from relaxir.sym import DimLike, floordiv, mod, mul
 from relaxir.tir import Combine, Expr, PrimFunc, ProgramBuilder, Store, as_expr
 
@@ -87,20 +87,19 @@ class ScatterElements(Op["ScatterElements.Attrs"]):
     def lower(
         self, args: tuple[TensorType, ...], attrs: ScatterElements.Attrs, out: tuple[TensorType, ...]
     ) -> PrimFunc:
-        """A copy, then one serial line along the axis for each point of the others."""
+        """Checks, a copy, then one serial line along the axis for each point of the others."""
         f = ProgramBuilder(self.name)
         x, indices, updates = (input_of(f, p.name, t) for p, t in zip(self.params, args, strict=True))
         y = output_of(f, "y", out[0])
         axis = attrs.axis % args[0].rank
         extent, combine = x.shape[axis], COMBINES[attrs.reduction]
+        f.block("check", indices.shape, lambda *j: check_index(self.name, indices.at(j), extent, axis))
         f.compute(y, lambda *i: x.at(i), "copy")
 
         def line(*i: Expr) -> Any:
             def write(j: Expr) -> Any:
                 at = (*i[:axis], j, *i[axis:])
-                target = (*i[:axis], index_of(indices.at(at), extent), *i[axis:])
-                check = check_index(self.name, indices.at(at), extent, axis)
-                return seq(check, Store(y, target, updates.at(at), combine))
+                return Store(y, (*i[:axis], index_of(indices.at(at), extent), *i[axis:]), updates.at(at), combine)
 
             return loop("j", indices.shape[axis], write)
 
@@ -154,20 +153,19 @@ class ScatterND(Op["ScatterND.Attrs"]):
         return x
 
     def lower(self, args: tuple[TensorType, ...], attrs: ScatterND.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:
-        """A copy, then all positions in order for each element of a slice."""
+        """Checks, a copy, then all positions in order for each element of a slice."""
         f = ProgramBuilder(self.name)
         x, indices, updates = (input_of(f, p.name, t) for p, t in zip(self.params, args, strict=True))
         y = output_of(f, "y", out[0])
         depth = int(str(indices.shape[-1]))
         combine = COMBINES[attrs.reduction]
+        check_positions(f, self.name, x, indices, 0)
         f.compute(y, lambda *i: x.at(i), "copy")
 
         def element(*k: Expr) -> Any:
             def write(*j: Expr) -> Any:
-                raw = tuple(indices[(*j, n)] for n in range(depth))
-                checks = (check_index(self.name, r, x.shape[n], n) for n, r in enumerate(raw))
-                target = tuple(index_of(r, x.shape[n]) for n, r in enumerate(raw))
-                return seq(*checks, Store(y, (*target, *k), updates.at((*j, *k)), combine))
+                target = tuple(index_of(indices[(*j, n)], x.shape[n]) for n in range(depth))
+                return Store(y, (*target, *k), updates.at((*j, *k)), combine)
 
             return nest("j", indices.shape[:-1], write)
 

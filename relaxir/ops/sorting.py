@@ -13,9 +13,11 @@ from relaxir.ir.op import BadExample, Example, InferCtx, Op, Param
 from relaxir.ir.types import TensorType, TupleType, Type
 from relaxir.ops.common import NUMERIC
 from relaxir.ops.kernels import assign, cell, check_index, input_of, loop, output_of, scoped, seq, when
-from relaxir.ops.merge import compare_elements, merge_sort, precedes, sorted_positions
+from relaxir.ops.leading import find_leading
+from relaxir.ops.merge import precedes, sorted_positions
+from relaxir.ops.radix import sort_rows
 from relaxir.sym import DimLike, dim
-from relaxir.tir import Buffer, Expr, If, PrimFunc, ProgramBuilder, Store, as_expr, cast, const
+from relaxir.tir import Expr, If, PrimFunc, ProgramBuilder, Stmt, Store, as_expr, cast, const
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +34,9 @@ def _axis(x: TensorType, axis: int, ctx: InferCtx) -> int:
     return ctx.axis(axis, x.rank)
 
 
-def _ordered(f: ProgramBuilder, x: Buffer, axis: int, descending: bool) -> Buffer:
-    """Sort along an axis; positions with the sorted axis last."""
-    rows = (*x.shape[:axis], *x.shape[axis + 1 :])
-    return merge_sort(f, rows, x.shape[axis], compare_elements(x, axis, descending))
-
-
-def _position(order: Buffer, i: tuple[Expr, ...], axis: int) -> Expr:
-    return order.at((*i[:axis], *i[axis + 1 :], i[axis]))
+def _along(row: tuple[Expr, ...], place: Expr, axis: int) -> tuple[Expr, ...]:
+    """Indices of the element at a place of a row along an axis."""
+    return (*row[:axis], place, *row[axis:])
 
 
 class Sort(Op[SortAttrs]):
@@ -66,12 +63,15 @@ class Sort(Op[SortAttrs]):
         return x
 
     def lower(self, args: tuple[TensorType, ...], attrs: SortAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
-        """Sort positions, then load."""
+        """Sort rows, take the elements."""
         f = ProgramBuilder(self.name)
         x, y = input_of(f, "x", args[0]), output_of(f, "y", out[0])
         axis = attrs.axis % args[0].rank
-        order = _ordered(f, x, axis, attrs.descending)
-        f.compute(y, lambda *i: x.at((*i[:axis], _position(order, i, axis), *i[axis + 1 :])))
+
+        def write(row: tuple[Expr, ...], rank: Expr, place: Expr) -> Stmt:
+            return Store(y, _along(row, rank, axis), x.at(_along(row, place, axis)))
+
+        sort_rows(f, x, axis, attrs.descending, x.shape[axis], write)
         return f.build()
 
     def reference(self, args: tuple[Array, ...], attrs: SortAttrs) -> Array:
@@ -100,12 +100,15 @@ class Argsort(Op[SortAttrs]):
         return TensorType(x.shape, "int64")
 
     def lower(self, args: tuple[TensorType, ...], attrs: SortAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
-        """Sort positions, then copy."""
+        """Sort rows, take the positions."""
         f = ProgramBuilder(self.name)
         x, y = input_of(f, "x", args[0]), output_of(f, "y", out[0])
         axis = attrs.axis % args[0].rank
-        order = _ordered(f, x, axis, attrs.descending)
-        f.compute(y, lambda *i: _position(order, i, axis))
+
+        def write(row: tuple[Expr, ...], rank: Expr, place: Expr) -> Stmt:
+            return Store(y, _along(row, rank, axis), place)
+
+        sort_rows(f, x, axis, attrs.descending, x.shape[axis], write)
         return f.build()
 
     def reference(self, args: tuple[Array, ...], attrs: SortAttrs) -> Array:
@@ -154,14 +157,11 @@ class TopK(Op["TopK.Attrs"]):
         return TupleType((TensorType(shape, x.dtype), TensorType(shape, "int64")))
 
     def lower(self, args: tuple[TensorType, ...], attrs: TopK.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:
-        """Sort all positions, keep the first k."""
+        """A pass over the row that keeps the best so far: see `relaxir.ops.leading`."""
         f = ProgramBuilder(self.name)
         x = input_of(f, "x", args[0])
         values, positions = output_of(f, "values", out[0]), output_of(f, "positions", out[1])
-        axis = attrs.axis % args[0].rank
-        order = _ordered(f, x, axis, attrs.largest)
-        f.compute(values, lambda *i: x.at((*i[:axis], _position(order, i, axis), *i[axis + 1 :])))
-        f.compute(positions, lambda *i: _position(order, i, axis))
+        find_leading(f, x, attrs.axis % args[0].rank, attrs.largest, values, positions)
         return f.build()
 
     def reference(self, args: tuple[Array, ...], attrs: TopK.Attrs) -> tuple[Array, ...]:

@@ -93,6 +93,12 @@ def tensor_of(t: Type) -> TensorType:
     raise UnsupportedError(f"a value of type {t} cannot cross a function boundary", code="lower-unsupported")
 
 
+def renames(b: MatchCast) -> bool:
+    """Whether a match_cast only gives new names to dimensions."""
+    pairs = zip(type_dims(b.value.type), type_dims(b.var.type), strict=True)
+    return all(wanted == actual or wanted in b.defines for actual, wanted in pairs)
+
+
 class _Lowering:
     """Builds the host program of one function."""
 
@@ -157,11 +163,15 @@ class _Lowering:
         origin: dict[Expr, tuple[Var, int]] = {}
         known = set(self.bound)
         ready: dict[Var, set[Dim]] = {}
+        before: dict[Expr, TensorType] = {}  # type under its first name of what a match_cast only gives other names
         for b in body.bindings:
             if isinstance(b, Check):
                 continue
             value = b.value
-            if isinstance(b, Bind) and isinstance(value, CallTIR | CallDPS):
+            if isinstance(b, MatchCast):
+                if isinstance(value.type, TensorType) and value in origin and renames(b):
+                    origin[b.var], before[b.var] = origin[value], before.get(value, value.type)
+            elif isinstance(value, CallTIR | CallDPS):
                 origin[b.var] = (b.var, 0)
                 ready[b.var] = set(known) | set(b.defines)
             elif isinstance(value, TupleGetItem) and value.value in origin:
@@ -180,9 +190,9 @@ class _Lowering:
             if leaf not in origin or not isinstance(leaf.type, TensorType):
                 continue
             var, item = origin[leaf]
-            mine = taken.setdefault(var, {})
-            if item not in mine and all(s in ready[var] for d in leaf.type.shape for s in free_dims(d)):
-                mine[item] = (index, leaf.type)
+            mine, shown = taken.setdefault(var, {}), before.get(leaf, leaf.type)
+            if item not in mine and all(s in ready[var] for d in shown.shape for s in free_dims(d)):
+                mine[item] = (index, shown)
         for var, items in taken.items():
             self.claims[var] = tuple(items.get(i) for i in range(len(leaf_types(var.type))))
 

@@ -11,6 +11,7 @@ from relaxir.tir import Axis, Expr, For, ForKind, Seq, Stmt, Var, as_expr, const
 from relaxir.tir.visit import substitute_vars
 
 BLOCK = 4096  # elements of a vector loop that one thread takes at a time
+SINGLY = 4  # copies of the body of a plain loop over elements
 FEW_POINTS = 4  # so few outer iterations leave threads idle: the vector axis is split instead
 
 
@@ -55,6 +56,11 @@ def nest(axes: Sequence[Axis], body: Stmt, kind: ForKind = ForKind.SERIAL) -> St
 def vector(axis: Axis, body: Stmt) -> Stmt:
     """Make a vector loop over an axis."""
     return For(axis.var, as_expr(axis.extent), body, ForKind.VECTOR)
+
+
+def singly(axis: Axis, body: Stmt) -> Stmt:
+    """Make a plain loop over an axis that would be lanes, a few elements at a time."""
+    return For(axis.var, as_expr(axis.extent), body, ForKind.SERIAL, SINGLY)
 
 
 def parallel(axes: Sequence[Axis], body: Stmt, machine: Machine) -> Stmt:

@@ -5,7 +5,8 @@ Parts depend on extents alone, so that the result is the same for any number of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from relaxir.schedule.loops import Machine, nest, parallel, seq, vector
 from relaxir.support.dtypes import info
@@ -37,6 +38,7 @@ PARTS = 64  # of a reduction to one element: more than threads, so that they sta
 LONG = 65536  # elements from which parts pay
 ROW_PARTS = 8  # of a reduction over rows
 TALL = 64  # rows from which such parts pay
+NARROW = 2  # vectors of columns that stay in registers while the rows go by
 STRIP_BYTES = 8192  # of a result while rows are added to it: it stays in the first-level cache
 
 Strip = Callable[[Mapping[Var, Expr], Expr], Stmt]
@@ -59,6 +61,19 @@ def strips(lane: Axis, result: Buffer, make: Strip) -> For:
     whole = is_const(lane.extent) and int(lane.extent) % size == 0
     width = const(size) if whole else minimum(as_expr(lane.extent) - strip * size, const(size))
     return For(strip, as_expr(strip_count(lane, result)), make({lane.var: strip * size + lane.var}, width))
+
+
+def down_columns(add: For, init: Stmt, over: Sequence[Axis], machine: Machine) -> Stmt:
+    """Reduce rows into a row of results; what fits a vector or two stays in registers while the rows go by.
+
+    before: ``y = init; for k: vector j < n: y[j] += x[k, j]``;
+    after: ``if n <= 32: vector j < n: y[j] = init; for k: y[j] += x[k, j] else: vector j < n: y[j] = init; for k: ...``
+    """
+    many = seq(replace(add, body=init), nest(over, add))
+    if isinstance(add.extent, Const) or not isinstance(add.body, Store):
+        return many
+    few = NARROW * machine.target.lanes(add.body.buffer.dtype)
+    return If(add.extent <= const(few), replace(add, body=seq(init, nest(over, add.body))), many)
 
 
 def element_in_parts(block: Block, lane: Axis, plain: Stmt) -> Stmt:
@@ -105,14 +120,14 @@ def rows_in_parts(block: Block, lane: Axis, reduce: Axis, plain: Stmt, machine: 
     part = Buffer("parts", (ROW_PARTS, lane.extent), store.buffer.dtype)
     p, q, k, r = Axis(Var("part"), ROW_PARTS), Axis(Var("part"), ROW_PARTS), Axis(Var("k"), each), Axis(Var("k"), left)
 
-    def lanes(width: Expr, body: Stmt) -> Stmt:
+    def lanes(width: Expr, body: Stmt) -> For:
         return For(j, width, body, ForKind.VECTOR)
 
     def own(at: Mapping[Var, Expr], width: Expr) -> Stmt:
         place = (p.var, at[j])
-        clear = lanes(width, Store(part, place, identity(how, part.dtype)))
+        clear = Store(part, place, identity(how, part.dtype))
         value = substitute_vars(store.value, {**at, reduce.var: p.var * as_expr(each) + k.var})
-        return seq(clear, nest((k,), lanes(width, Store(part, place, value, how))))
+        return down_columns(lanes(width, Store(part, place, value, how)), clear, (k,), machine)
 
     def total(at: Mapping[Var, Expr], width: Expr) -> Stmt:
         indices = tuple(substitute_vars(i, at) for i in store.indices)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from relaxir.schedule.loops import FEW_POINTS, Machine, chunked_vector, loop, nest, parallel, seq, vector
-from relaxir.schedule.parts import element_in_parts, rows_in_parts, strip_count, strips
+from relaxir.schedule.loops import FEW_POINTS, Machine, chunked_vector, loop, nest, parallel, seq, singly, vector
+from relaxir.schedule.parts import down_columns, element_in_parts, rows_in_parts, strip_count, strips
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
 from relaxir.sym import DimLike, ceildiv, is_const, product
@@ -14,8 +14,10 @@ from relaxir.tir import (
     Axis,
     AxisKind,
     Bcast,
+    Binary,
     Block,
     Buffer,
+    Call,
     Const,
     Expr,
     For,
@@ -23,6 +25,7 @@ from relaxir.tir import (
     If,
     Load,
     Scope,
+    Select,
     Stmt,
     Store,
     Var,
@@ -33,9 +36,10 @@ from relaxir.tir import (
 )
 from relaxir.tir.access import loads_of, stride
 from relaxir.tir.expr import Size
-from relaxir.tir.visit import all_exprs, map_stmt, substitute_vars
+from relaxir.tir.visit import all_exprs, child_exprs, map_stmt, substitute_vars
 
 SHORT = 8  # a reduced axis shorter than this makes poor lanes
+LIGHT = 2  # operations on looked-up elements that are not worth lanes
 TILE = 16  # edge of a transposition tile: 16 cache lines in, 16 out
 
 
@@ -115,10 +119,29 @@ def inner_body(block: Block, split: Split, machine: Machine) -> Stmt:
     if split.lane is None:
         return seq(init, nest(split.reduce, body))
     if not block_reduces(block):
-        return vector(split.lane, body)
+        return singly(split.lane, body) if _looked_up(body, split.lane) else vector(split.lane, body)
     if split.lane_reduces:
         return seq(init, nest(split.reduce, vector(split.lane, body)))
     return _column_tiles(block, split, machine)
+
+
+def _looked_up(body: Stmt, lane: Axis) -> bool:
+    """Whether elements are copied, or little more, from places that are read themselves.
+
+    Processors collect the lanes of a vector one by one: plain loads and stores do it in fewer instructions, unless what
+    is computed from the elements gains by lanes.
+    """
+    if not isinstance(body, Store):
+        return False
+    found, work, todo = False, 0, [body.value]
+    while todo:
+        e = todo.pop()
+        if isinstance(e, Load):
+            found = found or (stride(e, lane.var) is None and any(loads_of(i) for i in e.indices))
+        else:
+            work += isinstance(e, Binary | Call | Select)
+            todo += child_exprs(e)
+    return found and work <= LIGHT
 
 
 def _column_tiles(block: Block, split: Split, machine: Machine) -> Stmt:
@@ -152,9 +175,8 @@ def _column_tiles(block: Block, split: Split, machine: Machine) -> Stmt:
     return strips(
         lane,
         store.buffer,
-        lambda at, width: seq(
-            For(j, width, substitute_vars(init, at), ForKind.VECTOR),
-            nest(split.reduce, For(j, width, substitute_vars(store, at), ForKind.VECTOR)),
+        lambda at, width: down_columns(
+            For(j, width, substitute_vars(store, at), ForKind.VECTOR), substitute_vars(init, at), split.reduce, machine
         ),
     )
 

@@ -366,6 +366,14 @@ def ne(a: ExprLike, b: ExprLike) -> Expr:
     return binary(BinOp.NE, a, b)
 
 
+def alike(a: Expr, b: Expr) -> Expr:
+    """Whether two numbers are equal, or both NaN."""
+    if not a.dtype.startswith(("float", "bfloat")):
+        return eq(a, b)
+    nan = binary(BinOp.AND, call(Intrinsic.ISNAN, a), call(Intrinsic.ISNAN, b))
+    return binary(BinOp.OR, eq(a, b), nan)
+
+
 def minimum(a: ExprLike, b: ExprLike) -> Expr:
     """Smaller of two; NaN of either side wins."""
     return binary(BinOp.MIN, a, b)

@@ -37,7 +37,7 @@ PROGRAMS: tuple[tuple[PrimFunc, tuple[str, ...]], ...] = (
     (concat(N, M, 5), ("injective",)),
     (concat(3, N, M), ("injective",)),
     (argmax(N, M), ("fallback",)),
-    (scatter_add(N, M), ("injective", "fallback")),
+    (scatter_add(N, M), ("injective", "lanes")),
     (quantized(N, 9, 20), ("contraction",)),
     (half_product(N, 9, 20), ("contraction",)),
     (norm_product(N, 12, 24), ("rows", "contraction")),

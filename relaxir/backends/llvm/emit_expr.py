@@ -15,7 +15,7 @@ from relaxir.backends.llvm.emit_stream import alignment, store_past
 from relaxir.backends.llvm.emit_writer import Value, bool_value, int_value, mangled, vector_type
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
-from relaxir.tir.buffer import Buffer
+from relaxir.tir.buffer import Buffer, Scope
 from relaxir.tir.expr import (
     Bcast,
     Binary,
@@ -46,10 +46,22 @@ def has_load(expr: Expr) -> bool:
     return any(isinstance(e, Load) for e in walk_expr(expr))
 
 
+def may_miss(expr: Expr) -> bool:
+    """Whether an expression reads memory that might not be there: registers, elements at constant places always are."""
+    return any(isinstance(e, Load) and not _always_there(e) for e in walk_expr(expr))
+
+
+def _always_there(load: Load) -> bool:
+    return load.buffer.scope is Scope.REGISTER or all(
+        isinstance(i, Const) and isinstance(d, int) and 0 <= i.value < d
+        for i, d in zip(load.indices, load.buffer.shape, strict=True)
+    )
+
+
 def needs_branch(expr: Expr) -> bool:
     """Whether an alternative must not, or should not, be computed when it is not chosen."""
     return any(
-        isinstance(e, Load)
+        (isinstance(e, Load) and not _always_there(e))
         or (isinstance(e, Call) and e.fn in _COSTLY)
         or (isinstance(e, Binary) and e.op in _TRAPPING)
         for e in walk_expr(expr)
@@ -58,7 +70,10 @@ def needs_branch(expr: Expr) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an access goes: one address (``stride`` 0), adjacent elements (1), or an address per lane (None)."""
+    """Where an access goes: one address (``stride`` 0), adjacent elements (1), or an address per lane (None).
+
+    Adjacent elements in falling order (-1) are those from ``pointer`` on, the last lane's first.
+    """
 
     buffer: Buffer
     pointer: Value
@@ -163,7 +178,7 @@ class Expressions(Env):
 
     def _guarded(self, expr: Expr, mask: Value) -> Value:
         """Write an alternative of a lane-wise choice: its loads happen in the chosen lanes only."""
-        if self.lane is None or not has_load(expr):
+        if self.lane is None or not may_miss(expr):
             return self.eval(expr)
         with self.in_lane(self.narrowed(mask)):
             return self.eval(expr)
@@ -288,6 +303,8 @@ class Expressions(Env):
             return Place(buffer, pointer, 1, aligned)
         if not varying:
             return Place(buffer, pointer, 0)
+        if varying == {(LANE,): -1} and self.lane is not None and self.lane.mask is None:
+            return Place(buffer, self._gep(kind, pointer, int_value(1 - self.lane.width)), -1)
         index = lin.vector(self.w, offset, self._width())
         return Place(buffer, self._gep(kind, pointer, index), None)
 
@@ -353,15 +370,10 @@ class Expressions(Env):
             )
         elif lane is None:
             raise InternalError("a vector access outside a vector loop")
-        elif place.stride == 1 and (lane.mask is None or self.is_private(buffer)):
-            full = vector_type(kind, lane.width)
-            raw = self.w.load(
-                f"load {full}, {place.pointer.typed}, align {align}",
-                kind,
-                lane.width,
-                self.memory(buffer),
-                (place.pointer,),
-            )
+        elif place.stride == -1 or (place.stride == 1 and (lane.mask is None or self.is_private(buffer))):
+            text = f"load {vector_type(kind, lane.width)}, {place.pointer.typed}, align {align}"
+            raw = self.w.load(text, kind, lane.width, self.memory(buffer), (place.pointer,))
+            raw = raw if place.stride == 1 else self.w.reversed(raw)
         elif place.stride == 1 and lane.mask is not None:
             raw = self._masked_load(place, lane.mask, kind, align)
         else:
@@ -396,6 +408,8 @@ class Expressions(Env):
             self.w.line(f"store {raw.typed}, {place.pointer.typed}, align {align}")
         elif lane is None:
             raise InternalError("a vector access outside a vector loop")
+        elif place.stride == -1:
+            self.w.line(f"store {self.w.reversed(raw).typed}, {place.pointer.typed}, align {align}")
         elif place.stride == 1 and lane.mask is None:
             if place.aligned and store_past(self.w, raw, place.pointer, info(buffer.dtype).bytes, place.aligned):
                 return

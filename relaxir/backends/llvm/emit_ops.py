@@ -375,20 +375,15 @@ def four_sums(w: Writer, values: Sequence[Value]) -> list[Value]:
     """Sums over the lanes of four vectors: two rounds of interleaving within 16 bytes, then the 16-byte blocks."""
     width = values[0].width
 
-    def shuffle(a: Value, b: Value, picks: Sequence[int]) -> Value:
-        mask = ", ".join(f"i32 {p}" for p in picks)
-        text = f"shufflevector {a.typed}, {b.typed}, <{len(picks)} x i32> <{mask}>"
-        return w.pure(text, a.type, len(picks), (a, b))
-
     def paired(a: Value, b: Value) -> Value:
         sides = [[source + base + n for base in range(0, width, 4) for source in (0, width) for n in (m, m + 2)]
                  for m in (0, 1)]  # fmt: skip
-        return op(w, "fadd", shuffle(a, b, sides[0]), shuffle(a, b, sides[1]))
+        return op(w, "fadd", w.shuffle(a, b, sides[0]), w.shuffle(a, b, sides[1]))
 
     total = paired(paired(values[0], values[1]), paired(values[2], values[3]))
     while total.width > 4:
         half = total.width // 2
-        low, high = (shuffle(total, total, range(start, start + half)) for start in (0, half))
+        low, high = (w.shuffle(total, total, range(start, start + half)) for start in (0, half))
         total = op(w, "fadd", low, high)
     return [w.lane(total, n) for n in range(4)]
 

@@ -9,18 +9,20 @@ from math import prod
 from typing import Final
 
 from relaxir.backends.llvm import emit_ops as ops
-from relaxir.backends.llvm.emit_analysis import invariant_stores, number_of
+from relaxir.backends.llvm.emit_analysis import element_bytes, invariant_stores, number_of, register_bytes
 from relaxir.backends.llvm.emit_cast import from_memory, to_memory
 from relaxir.backends.llvm.emit_dot import dot4
 from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
 from relaxir.backends.llvm.emit_expr import Place
+from relaxir.backends.llvm.emit_scan import LEAST, STEPS, Running, prefixes, running
 from relaxir.backends.llvm.emit_transpose import transposed, transposing_square
 from relaxir.backends.llvm.emit_vector import Vectors
 from relaxir.backends.llvm.emit_writer import Value, int_value
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
 from relaxir.tir.buffer import Scope
-from relaxir.tir.expr import Binary, BinOp, Expr, as_expr
+from relaxir.tir.build import identity
+from relaxir.tir.expr import Binary, BinOp, Expr, Load, Var, as_expr
 from relaxir.tir.stmt import (
     Alloc,
     Assert,
@@ -38,7 +40,7 @@ from relaxir.tir.stmt import (
     Switch,
     While,
 )
-from relaxir.tir.visit import stores_of, walk
+from relaxir.tir.visit import map_expr, stores_of, walk
 
 STACK_LIMIT: Final = 1 << 16
 """Temporaries of constant size up to this many bytes live on the stack whatever their scope says."""
@@ -201,8 +203,46 @@ class Statements(Vectors):
                 with self.bind(stmt.var, Bound(int_value(0))):
                     self.emit(stmt.body)
             return
+        scan = running(stmt) if self.lane is None else None
+        if scan is not None and self._scan(scan, extent):
+            return
         with self.promoted(stmt):
             self.serial_range(stmt, int_value(0), extent, max(stmt.unroll, 1))
+
+    def _scan(self, scan: Running, extent: Value) -> bool:
+        """Write a running total by vectors, the last one with a mask or singly; False where lanes are not worth it."""
+        stmt, total = scan.loop, scan.total
+        width = self.target.vector_bytes // max(register_bytes(total.buffer.dtype), element_bytes(stmt.body))
+        if width < LEAST or (extent.number is not None and extent.number < width):
+            return False
+        middle, stored = self.rounded_down(extent, width), self.stored(stmt.body)
+        carry = self.new_cell(total, width)
+        self.write_cell(total, carry, self.w.splat(self.load(self.place(total.buffer, ())), width))
+        with self.w.loop(int_value(0), middle, width, stored) as i:
+            self._scan_lanes(scan, carry, i, None)
+        if scan.rising and self.target.has_masked and middle.text != extent.text:
+            with self.w.loop(middle, extent, width, stored) as i:
+                self._scan_lanes(scan, carry, i, self.first_lanes(i, extent, width))
+            middle = extent
+        self.store(self.place(total.buffer, ()), self.w.lane(self.read_cell(total, carry), 0))
+        if middle.text != extent.text:
+            self.serial_range(stmt, middle, extent, 1)
+        return True
+
+    def _scan_lanes(self, scan: Running, carry: Cell, first: Value, mask: Value | None) -> None:
+        """Write one vector of a running total."""
+        total, width = scan.total, carry.width
+        with self.bind(scan.loop.var, Bound(first, lane=True)), self.in_lane(Lane(width, mask)):
+            value = self.widened(scan.value)
+            if mask is not None:  # the carry is that of the last lane
+                neutral = ops.constant(identity(STEPS[scan.op], total.buffer.dtype))
+                value = ops.choose(self.w, mask, value, self.w.splat(neutral, width))
+            totals, after = prefixes(self.w, scan, value, self.read_cell(total, carry))
+            self.write_cell(total, carry, after)
+            now, present = Var("total", total.buffer.dtype), Load(total.buffer, ())
+            written = map_expr(scan.write.value, lambda e: now if e == present else e)
+            with self.bind(now, Bound(totals)):
+                self.store(self.place(scan.write.buffer, scan.write.indices), self.widened(written))
 
     def serial_range(self, stmt: For, low: Value, high: Value, unroll: int) -> None:
         """Write the iterations from ``low`` to ``high``."""

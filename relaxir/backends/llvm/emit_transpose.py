@@ -77,12 +77,6 @@ def transposed(w: Writer, rows: list[Value]) -> list[Value]:
     return [c for c in columns if c is not None]
 
 
-def _shuffle(w: Writer, a: Value, b: Value, picks: list[int]) -> Value:
-    mask = ", ".join(f"i32 {p}" for p in picks)
-    text = f"shufflevector {a.typed}, {b.typed}, <{len(picks)} x i32> <{mask}>"
-    return w.pure(text, a.type, len(picks), (a, b))
-
-
 def _quad(w: Writer, rows: list[Value]) -> list[Value]:
     """Within each 16 bytes, element m of all four rows."""
     width = rows[0].width
@@ -90,8 +84,8 @@ def _quad(w: Writer, rows: list[Value]) -> list[Value]:
     bases = range(0, width, QUAD)
     ones = [[s + base + at for base in bases for at in (m, m + 1) for s in (0, width)] for m in (0, 2)]
     twos = [[s + base + at for base in bases for s in (0, width) for at in (m, m + 1)] for m in (0, 2)]
-    halves = [[_shuffle(w, rows[n], rows[n + 1], picks) for n in (0, 2)] for picks in ones]
-    return [_shuffle(w, a, b, picks) for a, b in halves for picks in twos]
+    halves = [[w.shuffle(rows[n], rows[n + 1], picks) for n in (0, 2)] for picks in ones]
+    return [w.shuffle(a, b, picks) for a, b in halves for picks in twos]
 
 
 def _across(w: Writer, parts: list[Value]) -> list[Value]:
@@ -102,7 +96,7 @@ def _across(w: Writer, parts: list[Value]) -> list[Value]:
 
     def pick(a: Value, b: Value, chosen: tuple[int, ...]) -> Value:
         order = [block * QUAD + n for block in chosen for n in range(QUAD)]
-        return _shuffle(w, a, b, order + [width + p for p in order])
+        return w.shuffle(a, b, order + [width + p for p in order])
 
     if width // QUAD == 2:
         return [pick(parts[0], parts[1], (n,)) for n in range(2)]

@@ -130,7 +130,8 @@ class Vectors(Expressions):
         if unknown:
             self._versions(stmt, unknown[0])
             return
-        moving = facts.light and not self.streamed  # whole lines are best where a store goes past the caches
+        # whole lines are best where a store goes past the caches, and registers are used whole
+        moving = facts.light and not self.streamed and not facts.registers
         size = min(self.target.vector_bytes, HALF_LINE) if moving else self.target.vector_bytes
         width = max(size // facts.element_bytes, 2)
         if extent.number is not None and (facts.registers or extent.number <= UNROLL_LIMIT * width):
@@ -217,11 +218,14 @@ class Vectors(Expressions):
             return
         stored = self.stored(stmt.body)
         with self.w.loop(low, high, width, stored) as i:
-            left = ops.binary(self.w, BinOp.MIN, "int64", ops.op(self.w, "sub nsw", high, i), int_value(width))
-            kind = "i32" if width <= 16 else "i8"
-            narrow = ops.convert(self.w, "trunc", left, kind)
-            mask = ops.compare(self.w, "icmp ult", lin.iota(width, kind=kind), self.w.splat(narrow, width))
-            self._piece(stmt, i, width, 0, mask)
+            self._piece(stmt, i, width, 0, self.first_lanes(i, high, width))
+
+    def first_lanes(self, low: Value, high: Value, width: int) -> Value:
+        """Return the mask of the lanes from ``low`` on that are below ``high``."""
+        left = ops.binary(self.w, BinOp.MIN, "int64", ops.op(self.w, "sub nsw", high, low), int_value(width))
+        kind = "i32" if width <= 16 else "i8"
+        narrow = ops.convert(self.w, "trunc", left, kind)
+        return ops.compare(self.w, "icmp ult", lin.iota(width, kind=kind), self.w.splat(narrow, width))
 
     def _plain_tail(self, stmt: For, low: Value, high: Value) -> None:
         if low.text != high.text:

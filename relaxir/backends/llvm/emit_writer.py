@@ -302,6 +302,17 @@ class Writer:
         """Return one lane."""
         return self.pure(f"extractelement {value.typed}, i64 {index}", value.type, 1, (value,), speculate=False)
 
+    def shuffle(self, a: Value, b: Value, picks: Sequence[int]) -> Value:
+        """Return lanes picked from two vectors, those of ``b`` counted on from those of ``a``."""
+        mask = ", ".join(f"i32 {p}" for p in picks)
+        return self.pure(
+            f"shufflevector {a.typed}, {b.typed}, <{len(picks)} x i32> <{mask}>", a.type, len(picks), (a, b)
+        )
+
+    def reversed(self, value: Value) -> Value:
+        """Return the lanes from the last to the first."""
+        return self.shuffle(value, value, range(value.width - 1, -1, -1))
+
     def lanes(self, values: Sequence[Value]) -> Value:
         """Return a vector of scalars."""
         width = len(values)

@@ -9,6 +9,8 @@ from relaxir.schedule.loops import Machine
 from relaxir.schedule.program import Program
 from relaxir.schedule.rules.attention import AttentionRule
 from relaxir.schedule.rules.contraction import ContractionRule
+from relaxir.schedule.rules.extremum import ExtremumRule
+from relaxir.schedule.rules.lanes import LanesRule
 from relaxir.schedule.rules.rows import RowsRule
 from relaxir.schedule.rules.stage import FallbackRule, InjectiveRule, ReductionRule
 from relaxir.schedule.rules.windows import WindowsRule
@@ -32,9 +34,11 @@ RULES: Final[tuple[Rule, ...]] = (
     AttentionRule(),
     WindowsRule(),
     ContractionRule(),
+    ExtremumRule(),
     RowsRule(),
     InjectiveRule(),
     ReductionRule(),
+    LanesRule(),
     FallbackRule(),
 )
 """Tried in order at each stage; the last applies to everything."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from relaxir.schedule.inner import checks_together, vectorize_inner
 from relaxir.schedule.loops import Machine, nest, parallel, seq
 from relaxir.schedule.program import Program
 from relaxir.schedule.stage_nest import block_reduces, parallel_nest
-from relaxir.tir import AxisKind, Block, Stmt, Store
+from relaxir.tir import Assert, AxisKind, Block, Stmt, Store
 from relaxir.tir.classify import plain_store
 
 
@@ -44,7 +45,10 @@ class ReductionRule:
 
 @dataclass(frozen=True, slots=True)
 class FallbackRule:
-    """Any stage: its independent axes as loops over threads, its body as it is; code outside blocks stays as it is."""
+    """Any stage: its independent axes as loops over threads, lanes for its innermost loops where they can be.
+
+    Code outside blocks stays as it is.
+    """
 
     name: str = "fallback"
 
@@ -55,5 +59,8 @@ class FallbackRule:
             return block, 1
         spatial = tuple(a for a in block.axes if a.kind is AxisKind.SPATIAL)
         reduce = tuple(a for a in block.axes if a.kind is AxisKind.REDUCE)
+        checks = checks_together(spatial, block.body, machine) if isinstance(block.body, Assert) else None
+        if checks is not None:
+            return checks, 1
         body = seq(block.init, nest(reduce, block.body))
-        return parallel(spatial, body, machine), 1
+        return parallel(spatial, vectorize_inner(body), machine), 1
