@@ -28,6 +28,7 @@ from relaxir.passes import (
     Pipeline,
     PlanMemory,
     ReuseInputs,
+    RunTogether,
     Schedule,
     SettleBroadcasts,
     SimplifyDims,
@@ -76,6 +77,7 @@ KERNELS: Final = (
 
 HOST: Final = (
     LowerHost(),  # graph functions become host programs
+    RunTogether(),  # independent neighbours become one parallel region
     PlanMemory(),  # every temporary gets its place
 )
 """Graph functions to host programs."""

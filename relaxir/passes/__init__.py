@@ -27,6 +27,7 @@ from relaxir.passes.match_lookup import MatchLookup
 from relaxir.passes.match_patterns import MatchPatterns
 from relaxir.passes.plan_memory import PlanMemory
 from relaxir.passes.reuse_inputs import ReuseInputs
+from relaxir.passes.run_together import RunTogether
 from relaxir.passes.schedule import Schedule
 from relaxir.passes.settle_broadcasts import SettleBroadcasts
 from relaxir.passes.simplify_dims import SimplifyDims
@@ -58,6 +59,7 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     ReuseInputs,
     Schedule,
     LowerHost,
+    RunTogether,
     PlanMemory,
 )
 
@@ -90,6 +92,7 @@ __all__ = (
     "Pipeline",
     "PlanMemory",
     "ReuseInputs",
+    "RunTogether",
     "Schedule",
     "SettleBroadcasts",
     "SimplifyDims",

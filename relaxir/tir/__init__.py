@@ -45,6 +45,7 @@ from relaxir.tir.host import (
     InRoom,
     OpenFrame,
     SwapRooms,
+    Together,
 )
 from relaxir.tir.stmt import (
     Alloc,
@@ -111,6 +112,7 @@ __all__ = (
     "Store",
     "SwapRooms",
     "Switch",
+    "Together",
     "Var",
     "While",
     "Word",

@@ -101,6 +101,13 @@ class CallKernel(Stmt):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Together(Stmt):
+    """Calls of which none writes what another one reads or writes: in any order, or side by side."""
+
+    calls: tuple[CallKernel, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class CallLibrary(Stmt):
     """Call ``int symbol(DLTensor* args...)`` of a foreign library; non-zero fails the call."""
 
