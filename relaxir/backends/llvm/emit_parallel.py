@@ -22,6 +22,8 @@ from relaxir.tir.visit import child_exprs, child_stmts, walk_expr
 
 GRAIN: Final = 16384
 """Least operations of a chunk (a vector instruction is one): microseconds, many times the cost of handing it out."""
+LITTLE: Final = GRAIN // 4
+"""Operations that are done before another thread has heard of them."""
 MAX_CHUNKS: Final = 64
 UNKNOWN_EXTENT: Final = 16
 """Trip count assumed for a loop whose extent depends on an inner variable."""
@@ -106,7 +108,7 @@ class Kernel(Statements):
         return any(v.text in own for v in values)
 
     def _defer(self, group: Value, body: str, record: Value, words: int, total: Value, amount: Value) -> None:
-        """Note the loop down for the caller, if there is a group to run it with."""
+        """Note the loop down for the caller, if there is a group to run it with and more than a little to do."""
 
         def note() -> None:
             chunks = self._chunks(total, amount)
@@ -114,7 +116,9 @@ class Kernel(Statements):
             self.w.effect("rx_defer", operands)
 
         given = self.w.here(f"icmp ne {group.typed}, null", "i1")
-        self.branches(given, note, lambda: self._dispatch(body, record, total, amount))
+        large = ops.binary(self.w, BinOp.GE, "int64", amount, int_value(LITTLE))
+        pays = ops.both(self.w, given, large)
+        self.branches(pays, note, lambda: self._dispatch(body, record, total, amount))
 
     def _dispatch(self, body: str, record: Value, total: Value, amount: Value) -> None:
         """Call the body here if there is little to do, else hand ranges of iterations to the pool."""

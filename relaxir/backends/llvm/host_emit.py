@@ -310,7 +310,7 @@ class Host(HostMemory):
             self.w.line(f"store i64 {value}, ptr {self.at(group, int_value(8 * number)).text}, align 8")
         for call in stmt.calls:
             self._call_kernel(call, group.typed)
-        self.w.effect("rx_together", [group.typed, f"i64 {GRAIN}"])
+        self.w.effect("rx_together", [group.typed, f"i64 {2 * GRAIN}"])
         self.w.touch(MEMORY)
         self._leave_unless_fine(self.w.here("load i32, ptr %ws, align 4", "i32"))
 

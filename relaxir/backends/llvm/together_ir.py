@@ -4,10 +4,9 @@ A kernel that may run beside others takes a *group* as its last argument. With n
 it does all but its last parallel loop, and notes that one down: the loop's function, a copy of the record that it
 reads, and how many chunks and operations it has. `rx_together` then runs all that was noted as one region.
 
-- Every loop is cut into as many parts as the one with most chunks. In front stand the first halves of all loops, loop
-  after loop, behind them the second halves, the last loop first. A thread that claims from the front has the front of
-  each loop, in one piece, as it would have one region after the other; one that claims from the back likewise: a
-  kernel that follows finds what it reads in the same caches. A part without iterations costs some ten nanoseconds.
+- In front stand the first halves of all loops, loop after loop, behind them the second halves, the last loop first. A
+  thread that claims from the front has the front of each loop in one piece, as it would have one region after the
+  other; one that claims from the back likewise: a kernel that follows finds what it reads in the same caches.
 - It is one region if one of the loops would have been, or if what can run beside the longest loop is worth a chunk.
 - With one thread each loop is one piece.
 """
@@ -17,12 +16,11 @@ from typing import Final
 
 RECORD_WORDS: Final = 62
 """Most words of a record; a loop that takes more from outside runs at once."""
-GROUP_EMPTY: Final = (0, 1, 0, 0)
-"""Words before the first slot, of an empty group: how many loops, the chunks of the one that has most, but at least 1,
-operations of all, operations of the longest."""
+GROUP_EMPTY: Final = (0, 0, 0, 0)
+"""Words before the first slot, of an empty group: loops, chunks of all, operations of all, those of the longest."""
 GROUP_HEAD: Final = 8 * len(GROUP_EMPTY)
 SLOT_BYTES: Final = 16 + 8 * RECORD_WORDS
-"""A loop: its function, 8 unused bytes, its record."""
+"""A loop: its function, its chunks (1 at least), its record."""
 MOST_CALLS: Final = 8
 """Calls of a group, whose slots lie on the stack."""
 
@@ -43,7 +41,7 @@ define internal ptr @rx_slot(ptr %group, i64 %number) nounwind {
 ; ---- note a loop of %chunks chunks and %work operations, whose record has %words words
 define void @rx_defer(ptr %group, ptr %fn, ptr %record, i64 %words, i64 %chunks, i64 %work) nounwind {
 entry:
-  %parts_p = getelementptr i8, ptr %group, i64 8
+  %all_p = getelementptr i8, ptr %group, i64 8
   %work_p = getelementptr i8, ptr %group, i64 16
   %most_p = getelementptr i8, ptr %group, i64 24
   %number = load i64, ptr %group
@@ -51,11 +49,13 @@ entry:
   store i64 %number1, ptr %group
   %slot = call ptr @rx_slot(ptr %group, i64 %number)
   store ptr %fn, ptr %slot
-  %to = getelementptr i8, ptr %slot, i64 16
-  %parts = load i64, ptr %parts_p
-  %more = icmp sgt i64 %chunks, %parts
-  %parts1 = select i1 %more, i64 %chunks, i64 %parts
-  store i64 %parts1, ptr %parts_p
+  %some = icmp sgt i64 %chunks, 1
+  %own = select i1 %some, i64 %chunks, i64 1
+  %own_p = getelementptr i8, ptr %slot, i64 8
+  store i64 %own, ptr %own_p
+  %all = load i64, ptr %all_p
+  %all1 = add i64 %all, %own
+  store i64 %all1, ptr %all_p
   %sum = load i64, ptr %work_p
   %sum1 = add i64 %sum, %work
   store i64 %sum1, ptr %work_p
@@ -63,6 +63,7 @@ entry:
   %longer = icmp sgt i64 %work, %most
   %most1 = select i1 %longer, i64 %work, i64 %most
   store i64 %most1, ptr %most_p
+  %to = getelementptr i8, ptr %slot, i64 16
   br label %word
 word:
   %i = phi i64 [ 0, %entry ], [ %i1, %copy ]
@@ -79,60 +80,73 @@ done:
   ret void
 }
 
+; ---- the chunk of the region: first halves forwards, then second halves backwards
 define internal void @rx_together_chunk(ptr %group, i64 %chunk, i64 %chunks, i64 %worker) nounwind {
 entry:
-  %parts_p = getelementptr i8, ptr %group, i64 8
   %count = load i64, ptr %group
-  %parts = load i64, ptr %parts_p
-  %parts1 = add i64 %parts, 1
-  %front = lshr i64 %parts1, 1
-  %fronts = mul i64 %count, %front
-  %ahead = icmp ult i64 %chunk, %fronts
-  br i1 %ahead, label %first, label %second
-first:
-  %which_f = udiv i64 %chunk, %front
-  %part_f = urem i64 %chunk, %front
-  br label %run
-second:
-  %back = sub i64 %parts, %front
-  %number = sub i64 %chunk, %fronts
-  %turned = udiv i64 %number, %back
-  %last = sub i64 %count, 1
-  %which_b = sub i64 %last, %turned
-  %rest = urem i64 %number, %back
-  %part_b = add i64 %front, %rest
-  br label %run
+  br label %forwards
+forwards:
+  %i = phi i64 [ 0, %entry ], [ %i1, %past ]
+  %left = phi i64 [ %chunk, %entry ], [ %left1, %past ]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %front, label %backwards
+front:
+  %slot_f = call ptr @rx_slot(ptr %group, i64 %i)
+  %own_fp = getelementptr i8, ptr %slot_f, i64 8
+  %own_f = load i64, ptr %own_fp
+  %own_f1 = add i64 %own_f, 1
+  %half_f = lshr i64 %own_f1, 1
+  %in_f = icmp slt i64 %left, %half_f
+  br i1 %in_f, label %run, label %past
+past:
+  %left1 = sub i64 %left, %half_f
+  %i1 = add i64 %i, 1
+  br label %forwards
+backwards:
+  %k = phi i64 [ %count, %forwards ], [ %k1, %back ]
+  %over = phi i64 [ %left, %forwards ], [ %over1, %back ]
+  %k1 = sub i64 %k, 1
+  %slot_b = call ptr @rx_slot(ptr %group, i64 %k1)
+  %own_bp = getelementptr i8, ptr %slot_b, i64 8
+  %own_b = load i64, ptr %own_bp
+  %own_b1 = add i64 %own_b, 1
+  %half_b = lshr i64 %own_b1, 1
+  %part_b = add i64 %half_b, %over
+  %in_b = icmp slt i64 %part_b, %own_b
+  br i1 %in_b, label %run, label %back
+back:
+  %over1 = sub i64 %part_b, %own_b
+  br label %backwards
 run:
-  %which = phi i64 [ %which_f, %first ], [ %which_b, %second ]
-  %part = phi i64 [ %part_f, %first ], [ %part_b, %second ]
-  %slot = call ptr @rx_slot(ptr %group, i64 %which)
+  %slot = phi ptr [ %slot_f, %front ], [ %slot_b, %backwards ]
+  %part = phi i64 [ %left, %front ], [ %part_b, %backwards ]
+  %own = phi i64 [ %own_f, %front ], [ %own_b, %backwards ]
   %fn = load ptr, ptr %slot
   %record = getelementptr i8, ptr %slot, i64 16
-  call void %fn(ptr %record, i64 %part, i64 %parts, i64 %worker)
+  call void %fn(ptr %record, i64 %part, i64 %own, i64 %worker)
   ret void
 }
 
 ; ---- run what was noted; %grain operations are worth a chunk
 define void @rx_together(ptr %group, i64 %grain) nounwind {
 entry:
-  %parts_p = getelementptr i8, ptr %group, i64 8
+  %all_p = getelementptr i8, ptr %group, i64 8
   %work_p = getelementptr i8, ptr %group, i64 16
   %most_p = getelementptr i8, ptr %group, i64 24
   %count = load i64, ptr %group
-  %parts = load i64, ptr %parts_p
+  %all = load i64, ptr %all_p
   %work = load i64, ptr %work_p
   %most = load i64, ptr %most_p
   %rest = sub i64 %work, %most
   %enough = icmp sge i64 %rest, %grain
-  %cut = icmp sgt i64 %parts, 1
+  %cut = icmp sgt i64 %all, %count
   %some_pay = or i1 %enough, %cut
   %threads = call i32 @rx_threads()
   %many = icmp sgt i32 %threads, 1
   %pays = and i1 %some_pay, %many
   br i1 %pays, label %region, label %serial
 region:
-  %chunks = mul i64 %count, %parts
-  call void @rx_parallel(ptr null, ptr @rx_together_chunk, ptr %group, i64 %chunks)
+  call void @rx_parallel(ptr null, ptr @rx_together_chunk, ptr %group, i64 %all)
   ret void
 serial:
   %some = icmp sgt i64 %count, 0
