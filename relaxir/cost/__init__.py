@@ -3,9 +3,10 @@
 from relaxir.cost.chooser import Chooser, ConfigSpace, CostModel, ModelChooser, RuleChooser, tile_rows
 from relaxir.cost.config import Config
 from relaxir.cost.target import TargetInfo
-from relaxir.cost.work import Work, bytes_moved, flops, operations, work_attrs, work_of
+from relaxir.cost.work import CALL_COST, Work, bytes_moved, flops, operations, work_attrs, work_of
 
 __all__ = (
+    "CALL_COST",
     "Chooser",
     "Config",
     "ConfigSpace",

@@ -14,14 +14,15 @@ Products that share an input (queries, keys and values) are handed to the thread
 one keeps its own weights, epilogue and result: nothing is joined, so nothing has to be taken apart. Kernels that would
 each keep one thread busy, such as the two directions of a recurrent layer, run side by side.
 
-What a call reads and works with lives until the region ends, so it must pay: a call joins where it is short at some
-size, so that a region of its own costs a noticeable part of its time, or where it has fewer iterations than there are
-threads; and only if its working memory is small beside its operands.
+A call joins where it can gain, at some size: it is short, so that a region of its own costs a noticeable part of its
+time, or it has fewer iterations than there are threads. It must compute much more than it reads and writes, since a
+second thread has to fetch from the first one's caches what another kernel has just made; and its working memory, which
+lives as long as that of the others, must be small beside its operands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
@@ -30,7 +31,7 @@ from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.passes.layout_frame import Samples, representative_sizes
 from relaxir.support.dtypes import info
-from relaxir.sym import mul, product, total
+from relaxir.sym import DimLike, mul, product, total
 from relaxir.tir import (
     Alias,
     AllocFrame,
@@ -51,7 +52,7 @@ from relaxir.tir import (
 )
 from relaxir.tir.access import as_dim
 from relaxir.tir.aliasing import Access, Memories
-from relaxir.tir.visit import last_loops, reads_of
+from relaxir.tir.visit import last_loops, reads_of, walk
 
 MOST_CALLS: Final = 8
 """Calls of one region."""
@@ -59,23 +60,39 @@ SHORT: Final = 1 << 22
 """Operations, or bytes, of a call beside which a region costs nothing: some 50 microseconds of one thread."""
 BRIEF: Final = 1 << 16
 """Operations, or bytes, of a call that needs no second thread."""
-PASSABLE: Final = (Alias, AllocFrame, AllocOutput, Assert, BindDim, ConstantData)
-"""Statements that may run before a call that stands in front of them, if they do not read what it makes."""
+INTENSE: Final = 8
+"""Operations for each byte that is read or written beside constants."""
+PASSABLE: Final = (Alias, AllocFrame, AllocOutput, Assert, BindDim, CallKernel, ConstantData)
+"""Statements that may run before a call that stands in front of them, if they do not depend on each other."""
+MOST_PASSED: Final = 4
+"""Calls that one which waits lets pass: what it reads lives longer for them."""
 
 
-def joins(kernel: PrimFunc, threads: int) -> bool:
-    """Whether running a kernel beside others may pay: it is short or too narrow, and has little working memory."""
+def joins(kernel: PrimFunc, constants: frozenset[int], threads: int) -> bool:
+    """Whether running a kernel beside others may pay at one of the representative sizes.
+
+    Args:
+        kernel: a scheduled program.
+        constants: positions of its parameters that are constants: each thread has its share of them in its caches.
+        threads: how many threads share a region.
+    """
     samples = Samples(representative_sizes(kernel.dims))
     work = work_of(kernel)
-    loads = tuple(map(max, samples(work.flops), samples(work.bytes)))
-    operands, scratch = (
-        samples(total(mul(product(b.shape), info(b.dtype).bytes) for b in buffers))
-        for buffers in ((*kernel.inputs, *kernel.results), kernel.scratch)
-    )
-    if any(2 * own > given for own, given in zip(scratch, operands, strict=True)):
+    operands = (*kernel.inputs, *kernel.results)
+    moved = samples(bytes_of(b for i, b in enumerate(operands) if i not in constants))
+    given, scratch = samples(bytes_of(operands)), samples(bytes_of(kernel.scratch))
+    if any(2 * own > all_ for own, all_ in zip(scratch, given, strict=True)):
         return False
-    narrow = any(n < threads and load > BRIEF for n, load in zip(widths(kernel.body, samples), loads, strict=True))
-    return narrow or min(loads) <= SHORT
+    flops = samples(work.flops)
+    loads = tuple(map(max, flops, samples(work.bytes)))
+    narrow = (n < threads and load > BRIEF for n, load in zip(widths(kernel.body, samples), loads, strict=True))
+    gains = (load <= SHORT or few for load, few in zip(loads, narrow, strict=True))
+    return any(g and f >= INTENSE * m for g, f, m in zip(gains, flops, moved, strict=True))
+
+
+def bytes_of(buffers: Iterable[Buffer]) -> DimLike:
+    """Size of some buffers."""
+    return total(mul(product(b.shape), info(b.dtype).bytes) for b in buffers)
 
 
 def widths(body: Stmt, samples: Samples) -> list[int]:
@@ -93,14 +110,23 @@ def widths(body: Stmt, samples: Samples) -> list[int]:
 class _Grouping:
     """Rebuilds the statements of one host program."""
 
-    def __init__(self, func: PrimFunc, kernels: Mapping[str, PrimFunc], joining: Mapping[str, bool]) -> None:
+    def __init__(self, func: PrimFunc, kernels: Mapping[str, PrimFunc], threads: int) -> None:
         self.kernels = kernels
-        self.joining = joining
+        self.threads = threads
         self.memories = Memories(func)
+        self.constants = {s.buffer for s in walk(func.body) if isinstance(s, ConstantData)}
+        self.known: dict[tuple[str, frozenset[int]], bool] = {}
         self.calls: list[CallKernel] = []
         self.accesses: list[Access] = []
         self.behind: list[Stmt] = []
         """What stands behind the last of the waiting calls; it moves in front of them if another call joins."""
+
+    def joins(self, call: CallKernel) -> bool:
+        """Whether a call may run beside others."""
+        key = call.callee, frozenset(i for i, b in enumerate(call.args) if b in self.constants)
+        if key not in self.known:
+            self.known[key] = joins(self.kernels[call.callee], key[1], self.threads)
+        return self.known[key]
 
     def statement(self, stmt: Stmt) -> Stmt:
         """A statement with groups in its bodies."""
@@ -114,18 +140,17 @@ class _Grouping:
     def sequence(self, seq: Seq) -> Iterator[Stmt]:
         """Statements of a sequence; calls wait for those that can run with them."""
         for s in seq.stmts:
-            if isinstance(s, CallKernel) and self.joining[s.callee]:
-                access = self.memories.access(s, self.kernels[s.callee])
-                if len(self.calls) == MOST_CALLS or any(access.disturbs(a) for a in self.accesses):
-                    yield from self.waiting()
+            joins = isinstance(s, CallKernel) and self.joins(s)
+            if not isinstance(s, PASSABLE) or self.full(joins) or self.disturbed(s):
+                yield from self.waiting()
+            if isinstance(s, CallKernel) and joins:
                 yield from self.behind
                 self.behind = []
                 self.calls.append(s)
-                self.accesses.append(access)
-            elif self.calls and isinstance(s, PASSABLE) and not self.reads_waiting(s):
+                self.accesses.append(self.access(s))
+            elif self.calls:
                 self.behind.append(s)
             else:
-                yield from self.waiting()
                 yield self.statement(s)
         yield from self.waiting()
 
@@ -136,10 +161,21 @@ class _Grouping:
         yield from self.behind
         self.calls, self.accesses, self.behind = [], [], []
 
-    def reads_waiting(self, stmt: Stmt) -> bool:
-        """Whether a statement reads what a waiting call makes."""
-        read: set[Buffer] = {self.memories.of(e.buffer) for e in reads_of(stmt)}
-        return any(read & a.writes for a in self.accesses)
+    def full(self, joins: bool) -> bool:
+        """Whether no more calls may join those that wait, or pass them."""
+        passed = sum(isinstance(s, CallKernel) for s in self.behind)
+        return len(self.calls) == MOST_CALLS if joins else passed == MOST_PASSED
+
+    def access(self, stmt: Stmt) -> Access:
+        """What a statement reads and writes."""
+        if isinstance(stmt, CallKernel):
+            return self.memories.access(stmt, self.kernels[stmt.callee])
+        return Access(frozenset(self.memories.of(e.buffer) for e in reads_of(stmt)), frozenset())
+
+    def disturbed(self, stmt: Stmt) -> bool:
+        """Whether a statement must stay behind the calls that wait."""
+        own = self.access(stmt)
+        return any(own.disturbs(a) for a in self.accesses)
 
 
 @dataclass(frozen=True)
@@ -156,9 +192,8 @@ class RunTogether(Pass):
             return module
         programs = module.prim_funcs()
         kernels = {n: f for n, f in programs.items() if not f.is_host}
-        joining = {n: joins(f, threads) for n, f in kernels.items()}
         changed: dict[str, AnyFunc | None] = {
-            n: replace(f, body=_Grouping(f, kernels, joining).statement(f.body))
+            n: replace(f, body=_Grouping(f, kernels, threads).statement(f.body))
             for n, f in programs.items()
             if f.is_host
         }
