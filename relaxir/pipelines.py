@@ -8,6 +8,7 @@ from relaxir.passes import (
     Canonicalize,
     ChooseConfig,
     ClassifyPatterns,
+    CombineMatmuls,
     CommonSubexpressions,
     DeadCode,
     Decompose,
@@ -52,6 +53,7 @@ GRAPH: Final = (
     MatchAttention(),  # products around a softmax become one operator
     MatchLookup(),  # products with one-hot rows become lookups
     MatchPatterns(),  # activations and normalisations written in parts too
+    CombineMatmuls(),  # narrow products of one operand fill vectors together
     FoldLookup(),  # elementwise operators over lookups move into the table
     DeadCode(),
 )

@@ -8,6 +8,7 @@ from relaxir.passes.base import Instrument, Level, Pass, PassContext, Pipeline, 
 from relaxir.passes.canonicalize import Canonicalize
 from relaxir.passes.choose_config import ChooseConfig
 from relaxir.passes.classify_patterns import ClassifyPatterns
+from relaxir.passes.combine_matmuls import CombineMatmuls
 from relaxir.passes.cse import CommonSubexpressions
 from relaxir.passes.dead_code import DeadCode
 from relaxir.passes.decompose import Decompose
@@ -49,6 +50,7 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     MatchAttention,
     MatchLookup,
     MatchPatterns,
+    CombineMatmuls,
     DispatchLibrary,
     LegalizeOps,
     ClassifyPatterns,
@@ -68,6 +70,7 @@ __all__ = (
     "Canonicalize",
     "ChooseConfig",
     "ClassifyPatterns",
+    "CombineMatmuls",
     "CommonSubexpressions",
     "DeadCode",
     "Decompose",
