@@ -10,7 +10,7 @@ After:
     lv1 = R.strided_slice(lv3, axes=(1,), begin=(1,), size=(4,))
     lv2 = R.tanh(lv1)                                                  # FuseOps lets it read the slice in place
 
-Columns go by whole vectors: a result of one column costs as much as one of sixteen. Joined products fill the vectors,
+Columns go by whole vectors: a result of two columns costs as much as one of sixteen. Joined products fill the vectors,
 and read the left operand once. What has to be gained pays for writing a slice that nothing reads in place. Products
 with wide results, such as queries, keys and values, leave few lanes empty and stay apart: each keeps its own epilogue
 and its result compact, and `RunTogether` hands them to the threads at once.
@@ -25,7 +25,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from relaxir.cost import TargetInfo
+from relaxir.cost import TargetInfo, tile_columns
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Bind, Binding, BindingBlock, Check, Constant, Expr, Function, OpCall, Var
 from relaxir.ir.module import AnyFunc, IRModule
@@ -40,8 +40,6 @@ from relaxir.passes.fold_constant import constant
 from relaxir.passes.patterns import dtype_of, rank_of, shape_of
 from relaxir.sym import Facts
 
-PANEL: Final = 16
-"""Columns of which a product computes a multiple, unless vectors are longer."""
 SLICE: Final = 8
 """Vector operations, in multiply-adds, that a vector of a slice may cost: it is loaded and stored once more."""
 COLUMNS: Final = {"matmul": 1, "linear": 0}
@@ -78,13 +76,13 @@ class _Join:
 
     def gain(self, target: TargetInfo) -> tuple[int, int]:
         """Multiply-adds of vectors that one row of the joined product saves, and those that all take apart."""
-        lanes = target.lanes(dtype_of(self.members[0].weight))
-        width = max(PANEL, lanes)
-        depth = self.members[0].weight.data.size // max(self.members[0].columns, 1)
-        apart = sum(-(-m.columns // width) for m in self.members)
-        joined = -(-sum(m.columns for m in self.members) // width)
+        dtype = dtype_of(self.members[0].weight)
+        lanes = target.lanes(dtype)
+        depth = self.members[0].weight.data.size // self.members[0].columns
+        apart = sum(row_cost(m.columns, depth, dtype, target) for m in self.members)
+        joined = row_cost(sum(m.columns for m in self.members), depth, dtype, target)
         slices = SLICE * sum(-(-m.columns // lanes) for m in self.members)
-        return (apart - joined) * depth * width // lanes - slices, apart * depth * width // lanes
+        return apart - joined - slices, apart
 
     def emit(self, left: Expr, bb: BlockBuilder) -> Var:
         """The joined product, with its bias."""
@@ -99,6 +97,15 @@ class _Join:
         if len(first.call.args) > 2:
             return emit_op(bb, first.call.op, left, weight, bias, attrs=first.call.attrs)
         return bb.emit(op.add(emit_op(bb, first.call.op, left, weight, attrs=first.call.attrs), bias))
+
+
+def row_cost(columns: int, depth: int, dtype: str, target: TargetInfo) -> int:
+    """Vector operations of one row of a product: whole panels of columns, or one dot product along the depth."""
+    lanes = target.lanes(dtype)
+    if columns == 1:
+        return 2 * -(-depth // lanes)
+    width = min(tile_columns(target, dtype), -(-columns // lanes) * lanes)
+    return -(-columns // width) * width // lanes * depth
 
 
 class _Finder:
@@ -194,7 +201,7 @@ class CombineMatmuls(Pass):
     """
 
     name: ClassVar[str] = "CombineMatmuls"
-    share: float = 0.25
+    share: float = 0.125
 
     def run(self, module: IRModule, ctx: PassContext) -> IRModule:
         """Join products function by function; a weight that is used elsewhere too is left alone."""
