@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, Final
 
 import numpy as np
@@ -42,7 +43,7 @@ from relaxir.sym import Facts
 
 SLICE: Final = 8
 """Vector operations, in multiply-adds, that a vector of a slice may cost: it is loaded and stored once more."""
-COLUMNS: Final = {"matmul": 1, "linear": 0}
+COLUMNS: Final = MappingProxyType({"matmul": 1, "linear": 0})
 """For each product the axis of its constant that becomes the last one of the result."""
 
 

@@ -21,8 +21,6 @@ GROUP_EMPTY: Final = (0, 0, 0, 0)
 GROUP_HEAD: Final = 8 * len(GROUP_EMPTY)
 SLOT_BYTES: Final = 16 + 8 * RECORD_WORDS
 """A loop: its function, its chunks (1 at least), its record."""
-MOST_CALLS: Final = 8
-"""Calls of a group, whose slots lie on the stack."""
 
 
 def together_text() -> str:
