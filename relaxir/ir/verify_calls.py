@@ -68,7 +68,7 @@ def _kernel_call(module: IRModule, s: CallKernel) -> Iterator[Complaint]:
 
 def _disturbances(module: IRModule, s: Together, memories: Memories) -> Iterator[str]:
     kernels = [(c, module.functions.get(c.callee)) for c in s.calls]
-    accesses = [(c, memories.access(c, k)) for c, k in kernels if isinstance(k, PrimFunc)]
+    accesses = [(c, memories.of_call(c, k)) for c, k in kernels if isinstance(k, PrimFunc)]
     for number, (call, access) in enumerate(accesses):
         for other, before in accesses[:number]:
             if access.disturbs(before):

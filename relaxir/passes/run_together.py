@@ -169,8 +169,8 @@ class _Grouping:
     def access(self, stmt: Stmt) -> Access:
         """What a statement reads and writes."""
         if isinstance(stmt, CallKernel):
-            return self.memories.access(stmt, self.kernels[stmt.callee])
-        return Access(frozenset(self.memories.of(e.buffer) for e in reads_of(stmt)), frozenset())
+            return self.memories.of_call(stmt, self.kernels[stmt.callee])
+        return self.memories.access(e.buffer for e in reads_of(stmt))
 
     def disturbed(self, stmt: Stmt) -> bool:
         """Whether a statement must stay behind the calls that wait."""

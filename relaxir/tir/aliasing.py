@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from relaxir.tir.buffer import Buffer
@@ -26,14 +27,11 @@ class Memories:
     """The memories of a host program.
 
     Two buffers count as one memory where one names the other's, in some branch or iteration; all rooms count as one,
-    since they are swapped; a donated input counts as one with the result that may lie in it.
+    since they are swapped. Who reads an input reads the results that may lie in it, should it be donated.
     """
 
     def __init__(self, func: PrimFunc) -> None:
         self._parent: dict[Buffer, Buffer] = {}
-        results = func.results
-        for i, j in reuse_pairs(func):
-            self._join(func.inputs[i], results[j])
         room: Buffer | None = None
         for s in walk(func.body):
             if isinstance(s, Alias):
@@ -41,6 +39,9 @@ class Memories:
             elif isinstance(s, InRoom):
                 room = room or s.buffer
                 self._join(s.buffer, room)
+        self._donated: dict[Buffer, set[Buffer]] = {}
+        for i, j in reuse_pairs(func):
+            self._donated.setdefault(self.of(func.inputs[i]), set()).add(self.of(func.results[j]))
 
     def of(self, buffer: Buffer) -> Buffer:
         """The buffer that stands for the memory of another."""
@@ -53,8 +54,13 @@ class Memories:
         if a is not b:
             self._parent[a] = b
 
-    def access(self, call: CallKernel, kernel: PrimFunc) -> Access:
+    def access(self, reads: Iterable[Buffer], writes: Iterable[Buffer] = ()) -> Access:
+        """What it means to read and to write some buffers."""
+        read = {self.of(b) for b in reads}
+        read.update(*(self._donated.get(b, ()) for b in tuple(read)))
+        return Access(frozenset(read), frozenset(map(self.of, writes)))
+
+    def of_call(self, call: CallKernel, kernel: PrimFunc) -> Access:
         """What a call reads (its inputs) and writes (results and working memory)."""
         inputs = len(kernel.inputs)
-        reads = frozenset(map(self.of, call.args[:inputs]))
-        return Access(reads, frozenset(map(self.of, call.args[inputs:])))
+        return self.access(call.args[:inputs], call.args[inputs:])
