@@ -68,8 +68,18 @@ MOST_PASSED: Final = 4
 """Calls that one which waits lets pass: what it reads lives longer for them."""
 
 
-def joins(kernel: PrimFunc, constants: frozenset[int], threads: int) -> bool:
-    """Whether running a kernel beside others may pay at one of the representative sizes.
+@dataclass(frozen=True, slots=True)
+class _Merits:
+    """What a kernel would bring to a group."""
+
+    joins: bool
+    """Running it beside others may pay, at one of the representative sizes."""
+    narrow: bool
+    """It has fewer iterations than there are threads, at one of them."""
+
+
+def merits(kernel: PrimFunc, constants: frozenset[int], threads: int) -> _Merits:
+    """Judge a kernel at representative sizes.
 
     Args:
         kernel: a scheduled program.
@@ -81,13 +91,13 @@ def joins(kernel: PrimFunc, constants: frozenset[int], threads: int) -> bool:
     operands = (*kernel.inputs, *kernel.results)
     moved = samples(bytes_of(b for i, b in enumerate(operands) if i not in constants))
     given, scratch = samples(bytes_of(operands)), samples(bytes_of(kernel.scratch))
-    if any(2 * own > all_ for own, all_ in zip(scratch, given, strict=True)):
-        return False
+    lean = all(2 * own <= all_ for own, all_ in zip(scratch, given, strict=True))
     flops = samples(work.flops)
     loads = tuple(map(max, flops, samples(work.bytes)))
-    narrow = (n < threads and load > BRIEF for n, load in zip(widths(kernel.body, samples), loads, strict=True))
-    gains = (load <= SHORT or few for load, few in zip(loads, narrow, strict=True))
-    return any(g and f >= INTENSE * m for g, f, m in zip(gains, flops, moved, strict=True))
+    few = [n < threads and load > BRIEF for n, load in zip(widths(kernel.body, samples), loads, strict=True)]
+    gains = (load <= SHORT or narrow for load, narrow in zip(loads, few, strict=True))
+    pays = any(g and f >= INTENSE * m for g, f, m in zip(gains, flops, moved, strict=True))
+    return _Merits(lean and pays, any(few))
 
 
 def bytes_of(buffers: Iterable[Buffer]) -> DimLike:
@@ -115,23 +125,23 @@ class _Grouping:
         self.threads = threads
         self.memories = Memories(func)
         self.constants = {s.buffer for s in walk(func.body) if isinstance(s, ConstantData)}
-        self.known: dict[tuple[str, frozenset[int]], bool] = {}
+        self.known: dict[tuple[str, frozenset[int]], _Merits] = {}
         self.calls: list[CallKernel] = []
         self.accesses: list[Access] = []
         self.behind: list[Stmt] = []
         """What stands behind the last of the waiting calls; it moves in front of them if another call joins."""
 
-    def joins(self, call: CallKernel) -> bool:
-        """Whether a call may run beside others."""
+    def merits(self, call: CallKernel) -> _Merits:
+        """What a call would bring to a group."""
         key = call.callee, frozenset(i for i, b in enumerate(call.args) if b in self.constants)
         if key not in self.known:
-            self.known[key] = joins(self.kernels[call.callee], key[1], self.threads)
+            self.known[key] = merits(self.kernels[call.callee], key[1], self.threads)
         return self.known[key]
 
     def statement(self, stmt: Stmt) -> Stmt:
         """A statement with groups in its bodies."""
         if isinstance(stmt, Seq):
-            return Seq(tuple(self.sequence(stmt)))
+            return Seq(self.aligned(list(self.sequence(stmt))))
         if isinstance(stmt, If):
             other = None if stmt.other is None else self.statement(stmt.other)
             return replace(stmt, then=self.statement(stmt.then), other=other)
@@ -140,7 +150,7 @@ class _Grouping:
     def sequence(self, seq: Seq) -> Iterator[Stmt]:
         """Statements of a sequence; calls wait for those that can run with them."""
         for s in seq.stmts:
-            joins = isinstance(s, CallKernel) and self.joins(s)
+            joins = isinstance(s, CallKernel) and self.merits(s).joins
             if not isinstance(s, PASSABLE) or self.full(joins) or self.disturbed(s):
                 yield from self.waiting()
             if isinstance(s, CallKernel) and joins:
@@ -153,6 +163,25 @@ class _Grouping:
             else:
                 yield self.statement(s)
         yield from self.waiting()
+
+    def aligned(self, stmts: list[Stmt]) -> tuple[Stmt, ...]:
+        """A sequence in which groups are handed out whole where those that follow them are."""
+        following: Together | None = None
+        for place in reversed(range(len(stmts))):
+            s = stmts[place]
+            if isinstance(s, Together):
+                if following is not None and self.feeds(s, following):
+                    s = stmts[place] = replace(s, whole=True)
+                following = s
+        return tuple(stmts)
+
+    def feeds(self, first: Together, second: Together) -> bool:
+        """Whether each call of a group is too narrow to be cut, and reads what one call of another group makes."""
+        if len(first.calls) != len(second.calls) or not all(self.merits(c).narrow for c in second.calls):
+            return False
+        made = [self.access(c).writes for c in first.calls]
+        return all([bool(self.access(c).reads & w) for w in made] == [k == n for k in range(len(made))]
+                   for n, c in enumerate(second.calls))  # fmt: skip
 
     def waiting(self) -> Iterator[Stmt]:
         """The calls that wait, as one statement, and what stands behind them."""

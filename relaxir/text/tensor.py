@@ -232,17 +232,18 @@ class TensorReader(ExprReader):
             if kind == "switch":
                 return self._switch(call, item.optional_vars, s.body)
             if kind == "together":
-                return self._together(s.body)
+                return self._together(call, s.body)
         raise self.source.error("expected with T.block(...), T.scope(), T.switch(...) or T.together()", s)
 
-    def _together(self, stmts: list[ast.stmt]) -> Stmt:
+    def _together(self, call: ast.Call, stmts: list[ast.stmt]) -> Stmt:
+        args = self.source.arguments(call, (), ("whole",))
         calls: list[CallKernel] = []
         for node in stmts:
-            call = self._stmt(node)
-            if not isinstance(call, CallKernel):
+            inner = self._stmt(node)
+            if not isinstance(inner, CallKernel):
                 raise self.source.error("only T.call_kernel(...) stands in T.together()", node)
-            calls.append(call)
-        return Together(tuple(calls))
+            calls.append(inner)
+        return Together(tuple(calls), "whole" in args and self.source.boolean(args["whole"]))
 
     def _block(self, call: ast.Call, stmts: list[ast.stmt]) -> Stmt:
         if len(call.args) != 1:

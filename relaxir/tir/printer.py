@@ -185,7 +185,7 @@ class StmtPrinter(ExprPrinter):
             yield f"{pad}with T.switch({self.text(s.value, 'int64')}, {options}) as {name}:"
             yield from self.suite(s.body, depth + 1)
         elif isinstance(s, Together):
-            yield f"{pad}with T.together():"
+            yield f"{pad}with T.together({'whole=True' if s.whole else ''}):"
             yield from self.suite(Seq(s.calls), depth + 1)
         else:
             yield pad + self._leaf(s)

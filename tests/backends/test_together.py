@@ -60,7 +60,7 @@ KERNELS = {
 TIMES = {"light": 1, "heavy": 3000, "middle": 200, "serial": 1000, "arms": 500}
 
 
-def program(names: tuple[str, ...], alone: tuple[str, ...] = ()) -> Program:
+def program(names: tuple[str, ...], alone: tuple[str, ...] = (), whole: bool = False) -> Program:
     """A host program that runs some kernels together, then some alone; each has an input and a result of its own."""
     all_ = (*names, *alone)
     inputs = [vector(f"x{i}") for i in range(len(all_))]
@@ -69,7 +69,7 @@ def program(names: tuple[str, ...], alone: tuple[str, ...] = ()) -> Program:
     body = [
         BindDim(N, Extent(inputs[0], 0)),
         *(AllocOutput(y, i) for i, y in enumerate(outputs)),
-        Together(tuple(calls[: len(names)])),
+        Together(tuple(calls[: len(names)]), whole),
         *calls[len(names) :],
     ]
     funcs = {n: KERNELS[n] for n in all_}
@@ -83,6 +83,7 @@ def run(p: Program, inputs: list[np.ndarray]) -> list[np.ndarray]:
     return results
 
 
+@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize(
     ("names", "alone"),
     [
@@ -93,8 +94,8 @@ def run(p: Program, inputs: list[np.ndarray]) -> list[np.ndarray]:
         (("middle",) * 11, ()),
     ],
 )
-def test_every_iteration_runs_once(names: tuple[str, ...], alone: tuple[str, ...]) -> None:
-    p = program(names, alone)
+def test_every_iteration_runs_once(names: tuple[str, ...], alone: tuple[str, ...], whole: bool) -> None:
+    p = program(names, alone, whole)
     for n in (0, 1, 2, 3, 7, 64, 65, 301):
         inputs = [np.arange(n, dtype=np.float32) + i for i in range(len(names) + len(alone))]
         for threads in (1, 2, 3, 5):

@@ -15,7 +15,7 @@ from relaxir.ir.verify import verify_module
 from relaxir.ops import op
 from relaxir.passes import PassContext, Pipeline
 from relaxir.pipelines import DEFAULT
-from relaxir.tir import CallKernel, PrimFunc, Together
+from relaxir.tir import PrimFunc, Together
 from relaxir.tir.visit import walk
 
 N = rx.dim("n")
@@ -145,6 +145,8 @@ def test_text_and_verifier() -> None:
     assert not verify_module(module)
     assert str(rx.parse(str(module))) == str(module)
     assert "with T.together():" in str(module)
+    whole = HOST.format(second="x").replace("together()", "together(whole=True)")
+    assert "with T.together(whole=True):" in str(rx.parse(whole))
     (error,) = verify_module(rx.parse(HOST.format(second="a")))
     assert "`double` and `double` run together, but one writes what the other uses" in error.message
     with pytest.raises(rx.RelaxirError, match="only T"):
@@ -166,9 +168,11 @@ def layer(e: Emit, x: rx.Var, cell: str, hidden: int = 32) -> list[rx.Var]:
 def test_directions_of_a_recurrence(cell: str) -> None:
     t, b = rx.dim("t"), rx.dim("b")
     module = build(lambda e, x: layer(e, x, cell), (t, b, 20))
-    calls = [c.callee for f in planned(module).prim_funcs().values() for s in walk(f.body) if isinstance(s, Together)
-             for c in s.calls if isinstance(c, CallKernel)]  # fmt: skip
-    assert sum("recurrent_scan" in c for c in calls) == 2
+    main_program = planned(module).functions["main"]
+    assert isinstance(main_program, PrimFunc)
+    found = [s for s in walk(main_program.body) if isinstance(s, Together)]
+    assert [[c.callee.split("_")[0] for c in s.calls] for s in found] == [["linear"] * 2, ["recurrent"] * 2]
+    assert [s.whole for s in found] == [True, False], "a thread makes the gates that it reads"
     exe = rx.compile(module, threads=2)
     main = exe["main"]
     for size in ((0, 1), (1, 1), (30, 1), (60, 3), (9, 6)):

@@ -306,7 +306,7 @@ class Host(HostMemory):
                 self._call_kernel(call, "ptr null")
             return
         group = self._group()
-        for number, value in enumerate(GROUP_EMPTY):
+        for number, value in enumerate((*GROUP_EMPTY, int(stmt.whole))):
             self.w.line(f"store i64 {value}, ptr {self.at(group, int_value(8 * number)).text}, align 8")
         for call in stmt.calls:
             self._call_kernel(call, group.typed)

@@ -6,7 +6,8 @@ reads, and how many chunks and operations it has. `rx_together` then runs all th
 
 - In front stand the first halves of all loops, loop after loop, behind them the second halves, the last loop first. A
   thread that claims from the front has the front of each loop in one piece, as it would have one region after the
-  other; one that claims from the back likewise: a kernel that follows finds what it reads in the same caches.
+  other; one that claims from the back likewise: a kernel that follows finds what it reads in the same caches. Where
+  the calls that follow are taken whole, so are these: all chunks of a loop stand before those of the next.
 - It is one region if one of the loops would have been, or if what can run beside the longest loop is worth a chunk.
 - With one thread each loop is one piece.
 """
@@ -17,8 +18,9 @@ from typing import Final
 RECORD_WORDS: Final = 62
 """Most words of a record; a loop that takes more from outside runs at once."""
 GROUP_EMPTY: Final = (0, 0, 0, 0)
-"""Words before the first slot, of an empty group: loops, chunks of all, operations of all, those of the longest."""
-GROUP_HEAD: Final = 8 * len(GROUP_EMPTY)
+"""First words of an empty group: loops, chunks of all, operations of all, those of the longest."""
+GROUP_HEAD: Final = 8 * len(GROUP_EMPTY) + 16
+"""Bytes before the first slot; the word behind those is 1 if loops should be taken whole, then one is unused."""
 SLOT_BYTES: Final = 16 + 8 * RECORD_WORDS
 """A loop: its function, its chunks (1 at least), its record."""
 
@@ -82,6 +84,9 @@ done:
 define internal void @rx_together_chunk(ptr %group, i64 %chunk, i64 %chunks, i64 %worker) nounwind {
 entry:
   %count = load i64, ptr %group
+  %whole_p = getelementptr i8, ptr %group, i64 32
+  %whole_w = load i64, ptr %whole_p
+  %whole = icmp ne i64 %whole_w, 0
   br label %forwards
 forwards:
   %i = phi i64 [ 0, %entry ], [ %i1, %past ]
@@ -93,7 +98,8 @@ front:
   %own_fp = getelementptr i8, ptr %slot_f, i64 8
   %own_f = load i64, ptr %own_fp
   %own_f1 = add i64 %own_f, 1
-  %half_f = lshr i64 %own_f1, 1
+  %share_f = lshr i64 %own_f1, 1
+  %half_f = select i1 %whole, i64 %own_f, i64 %share_f
   %in_f = icmp slt i64 %left, %half_f
   br i1 %in_f, label %run, label %past
 past:
