@@ -26,6 +26,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
+import numpy as np
+
 from relaxir.cost import work_of
 from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.passes.base import Level, Pass, PassContext
@@ -86,7 +88,7 @@ def merits(kernel: PrimFunc, constants: frozenset[int], threads: int) -> _Merits
         constants: positions of its parameters that are constants: each thread has its share of them in its caches.
         threads: how many threads share a region.
     """
-    samples = Samples(representative_sizes(kernel.dims))
+    samples = Samples(representative_sizes(kernel.dims), np.float64)
     work = work_of(kernel)
     operands = (*kernel.inputs, *kernel.results)
     moved = samples(bytes_of(b for i, b in enumerate(operands) if i not in constants))
@@ -105,7 +107,7 @@ def bytes_of(buffers: Iterable[Buffer]) -> DimLike:
     return total(mul(product(b.shape), info(b.dtype).bytes) for b in buffers)
 
 
-def widths(body: Stmt, samples: Samples) -> list[int]:
+def widths(body: Stmt, samples: Samples) -> list[float]:
     """For each of the sizes the iterations of the widest parallel loop that ends a kernel, 1 where there is none."""
     found = [samples(1)]
     for loop in last_loops(body):
