@@ -8,6 +8,7 @@ from relaxir.passes import (
     Canonicalize,
     ChooseConfig,
     ClassifyPatterns,
+    CombineMatmuls,
     CommonSubexpressions,
     DeadCode,
     Decompose,
@@ -29,6 +30,7 @@ from relaxir.passes import (
     Pipeline,
     PlanMemory,
     ReuseInputs,
+    RunTogether,
     Schedule,
     SettleBroadcasts,
     SimplifyDims,
@@ -55,6 +57,7 @@ GRAPH: Final = (
     MatchAttention(),  # products around a softmax become one operator
     MatchLookup(),  # products with one-hot rows become lookups
     MatchPatterns(),  # activations and normalisations written in parts too
+    CombineMatmuls(),  # narrow products of one operand fill vectors together
     FoldLookup(),  # elementwise operators over lookups move into the table
     HoistMonotone(),  # extrema are taken before monotone functions, not of all their results
     Canonicalize(),
@@ -82,6 +85,7 @@ KERNELS: Final = (
 
 HOST: Final = (
     LowerHost(),  # graph functions become host programs
+    RunTogether(),  # independent neighbours become one parallel region
     PlanMemory(),  # every temporary gets its place
 )
 """Graph functions to host programs."""

@@ -25,6 +25,11 @@ def tile_rows(target: TargetInfo, nr: int, dtype: str) -> int:
     return max(1, min(8, (target.registers - 1 - vectors) // vectors))
 
 
+def tile_columns(target: TargetInfo, dtype: str) -> int:
+    """Columns of a register tile by the rule of thumb: two vectors, more of them where they are short."""
+    return max(2 * target.lanes(dtype), min(16, 4 * target.lanes(dtype)))
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigSpace:
     """Every configuration worth trying for a program on a machine.
@@ -76,7 +81,7 @@ class RuleChooser:
         dtype = _contraction_dtype(func)
         if dtype is None:
             return Config()
-        nr = max(2 * target.lanes(dtype), min(16, 4 * target.lanes(dtype)))
+        nr = tile_columns(target, dtype)
         return Config(mr=tile_rows(target, nr, dtype), nr=nr)
 
 

@@ -6,7 +6,7 @@ for every point of the axes it depends on, so that it does not matter where a sc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -186,12 +186,14 @@ def _reads(func: PrimFunc) -> dict[Buffer, list[DimLike]]:
 
 
 def work_of(func: PrimFunc) -> Work:
-    """Cost of one call: as recorded when the program was scheduled, else counted."""
-    texts = func.attrs.get("flops"), func.attrs.get("bytes")
-    if isinstance(texts[0], str) and isinstance(texts[1], str):
-        scope = {d.name: d for d in func.dims}
-        return Work(parse(texts[0], scope), parse(texts[1], scope))
-    return Work(flops(func), bytes_moved(func))
+    """Cost of one call: as recorded by the operator or when the program was scheduled, else counted."""
+    scope = {d.name: d for d in func.dims}
+
+    def part(name: str, count: Callable[[PrimFunc], DimLike]) -> DimLike:
+        text = func.attrs.get(name)
+        return parse(text, scope) if isinstance(text, str) else count(func)
+
+    return Work(part("flops", flops), part("bytes", bytes_moved))
 
 
 def work_attrs(func: PrimFunc) -> dict[str, AttrValue]:
@@ -199,5 +201,6 @@ def work_attrs(func: PrimFunc) -> dict[str, AttrValue]:
 
     Nothing for formulas too long to be read back.
     """
-    texts: dict[str, AttrValue] = {"flops": to_text(flops(func)), "bytes": to_text(bytes_moved(func))}
+    work = work_of(func)
+    texts: dict[str, AttrValue] = {"flops": to_text(work.flops), "bytes": to_text(work.bytes)}
     return texts if all(len(str(t)) <= LONGEST for t in texts.values()) else {}

@@ -19,6 +19,7 @@
 11. A function's result may have the declared type; a function declared pure makes no impure call.
 12. A check has one ``{}`` in its message for each value, and the code of an error; ``where`` is not contradictory.
 13. The forms fit the level that is asked for: see `LEVELS`.
+14. Of calls that a host program runs together none writes what another one reads or writes.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from relaxir.ir.module import IRModule
 from relaxir.ir.types import TensorType, TupleType, Type, describe
 from relaxir.support.errors import VerifyError
 from relaxir.sym import DimLike, Facts, Proof, product, substitute
-from relaxir.tir import Buffer, CallHost, CallKernel, PrimFunc
+from relaxir.tir import Buffer, CallHost, CallKernel, PrimFunc, Together
+from relaxir.tir.aliasing import Memories
 from relaxir.tir.verify import violation
 from relaxir.tir.visit import walk
 
@@ -37,9 +38,14 @@ def program_call_errors(module: IRModule, call: CallTIR, facts: Facts) -> Iterat
 
 def verify_host_calls(module: IRModule, name: str, func: PrimFunc, page: str) -> Iterator[VerifyError]:
     """What is wrong with the calls of a host program."""
+    memories = Memories(func)
     for s in walk(func.body):
         if isinstance(s, CallKernel):
             complaints = _kernel_call(module, s)
+        elif isinstance(s, Together):
+            for message in _disturbances(module, s, memories):
+                yield violation(page, 14, f"{name}: {message}", "verify", span=s.calls[0].span)
+            continue
         elif isinstance(s, CallHost):
             complaints = _host_call(module, s)
         else:
@@ -58,6 +64,15 @@ def _kernel_call(module: IRModule, s: CallKernel) -> Iterator[Complaint]:
     else:
         types = [TensorType(b.shape, b.dtype) for b in s.args]
         yield from _match(s.callee, callee.params, types, callee, s.dims, Facts())
+
+
+def _disturbances(module: IRModule, s: Together, memories: Memories) -> Iterator[str]:
+    kernels = [(c, module.functions.get(c.callee)) for c in s.calls]
+    accesses = [(c, memories.of_call(c, k)) for c, k in kernels if isinstance(k, PrimFunc)]
+    for number, (call, access) in enumerate(accesses):
+        for other, before in accesses[:number]:
+            if access.disturbs(before):
+                yield f"`{other.callee}` and `{call.callee}` run together, but one writes what the other uses"
 
 
 def _host_call(module: IRModule, s: CallHost) -> Iterator[Complaint]:

@@ -84,8 +84,8 @@ class Way:
         """A part of a vector."""
         return self.emit("strided_slice", x, axes=(0,), begin=(begin,), size=(size,))
 
-    def results(self) -> list[Expr]:
-        """States of all steps and last states."""
+    def scan_operands(self) -> tuple[Expr, ...]:
+        """Operands of the recurrence: the projection of all steps, weights in tiles, first states and the rest."""
         recurrent = self.own("r")
         hidden = self.depth(recurrent)
         width = GATES[self.attrs.cell] * hidden
@@ -103,8 +103,11 @@ class Way:
             more.append(self.own("peephole"))
         if self.attrs.lengths:
             more.append(self.given["lengths"])
-        gates = self.projected(bias)
-        call = emit_op(self.bb, RECURRENT_SCAN[0], gates, weights, self.own("h0"), *more, *scales, attrs=self.attrs)
+        return self.projected(bias), weights, self.own("h0"), *more, *scales
+
+    def states(self, operands: tuple[Expr, ...]) -> list[Expr]:
+        """States of all steps and last states."""
+        call = emit_op(self.bb, RECURRENT_SCAN[0], *operands, attrs=self.attrs)
         assert isinstance(call.type, TupleType)
         return [self.bb.item(call, k) for k in range(len(call.type.fields))]
 
@@ -205,10 +208,15 @@ class Layer(Op[LayerAttrs]):
         )
 
     def decompose(self, args: tuple[Expr, ...], attrs: LayerAttrs, bb: BlockBuilder) -> Expr | None:
-        """For each direction a linear layer and a `recurrent_scan`; weights are turned at compile time if known."""
+        """For each direction a linear layer and a `recurrent_scan`; weights are turned at compile time if known.
+
+        The scans of both directions stand next to one another, so that they may run side by side.
+        """
         given = dict(zip(self.names(attrs), args, strict=True))
-        ways = [self.way(given, self.scan_attrs(attrs, way), way, bb).results() for way in range(len(attrs.reversed))]
-        stacked = [_stack(bb, [w[k] for w in ways], 1 if k == 0 else 0) for k in range(len(ways[0]))]
+        ways = [self.way(given, self.scan_attrs(attrs, way), way, bb) for way in range(len(attrs.reversed))]
+        calls = [way.scan_operands() for way in ways]
+        states = [way.states(operands) for way, operands in zip(ways, calls, strict=True)]
+        stacked = [_stack(bb, [s[k] for s in states], 1 if k == 0 else 0) for k in range(len(states[0]))]
         return TupleExpr(tuple(stacked))
 
     def reference(self, args: tuple[Array, ...], attrs: LayerAttrs) -> tuple[Array, ...]:

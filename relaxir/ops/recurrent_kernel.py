@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from relaxir.cost import CALL_COST
 from relaxir.ir.op import Attrs
 from relaxir.ir.types import TensorType
 from relaxir.ops.common import compute_dtype, load_wide
 from relaxir.ops.kernels import input_of, let, loop, output_of, seq
 from relaxir.ops.recurrent_cells import GATES, Cell, ProgramAlgebra
 from relaxir.ops.recurrent_product import ByteProduct, FloatProduct, Product
-from relaxir.sym import DimLike, ceildiv, dim
+from relaxir.sym import DimLike, ceildiv, dim, product, to_text
 from relaxir.tir import (
     Alloc,
     BinOp,
@@ -142,7 +143,14 @@ class Kernel:
         count = binary(BinOp.MIN, as_expr(self.batch) - first, const(ROWS))
         body = let("count", count, lambda n: self.sequences(first, n))
         self.f.emit(For(group, as_expr(ceildiv(self.batch, ROWS)), body, ForKind.PARALLEL))
-        return self.f.build()
+        return self.f.build(flops=to_text(self.flops()))
+
+    def flops(self) -> DimLike:
+        """Operations of a call: loops over sequences with lengths and tiles hide them."""
+        gates = GATES[self.attrs.cell]
+        activations = gates + (self.attrs.cell == "lstm")  # each gate has one, and so has an LSTM's cell state
+        each = 2 * gates * self.size + gates + CALL_COST * activations
+        return product((self.steps, self.batch, self.size * each))
 
     def sequences(self, first: Expr, count: Expr) -> Stmt:
         """A group of sequences from the first step to the last; they share the loads of the weights."""

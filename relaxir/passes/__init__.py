@@ -8,6 +8,7 @@ from relaxir.passes.base import Instrument, Level, Pass, PassContext, Pipeline, 
 from relaxir.passes.canonicalize import Canonicalize
 from relaxir.passes.choose_config import ChooseConfig
 from relaxir.passes.classify_patterns import ClassifyPatterns
+from relaxir.passes.combine_matmuls import CombineMatmuls
 from relaxir.passes.cse import CommonSubexpressions
 from relaxir.passes.dead_code import DeadCode
 from relaxir.passes.decompose import Decompose
@@ -28,6 +29,7 @@ from relaxir.passes.match_lookup import MatchLookup
 from relaxir.passes.match_patterns import MatchPatterns
 from relaxir.passes.plan_memory import PlanMemory
 from relaxir.passes.reuse_inputs import ReuseInputs
+from relaxir.passes.run_together import RunTogether
 from relaxir.passes.schedule import Schedule
 from relaxir.passes.settle_broadcasts import SettleBroadcasts
 from relaxir.passes.simplify_dims import SimplifyDims
@@ -52,6 +54,7 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     MatchLookup,
     MatchPatterns,
     HoistMonotone,
+    CombineMatmuls,
     DispatchLibrary,
     LegalizeOps,
     ClassifyPatterns,
@@ -62,6 +65,7 @@ PASSES: Final[tuple[type[Pass], ...]] = (
     ReuseInputs,
     Schedule,
     LowerHost,
+    RunTogether,
     PlanMemory,
 )
 
@@ -70,6 +74,7 @@ __all__ = (
     "Canonicalize",
     "ChooseConfig",
     "ClassifyPatterns",
+    "CombineMatmuls",
     "CommonSubexpressions",
     "DeadCode",
     "Decompose",
@@ -95,6 +100,7 @@ __all__ = (
     "Pipeline",
     "PlanMemory",
     "ReuseInputs",
+    "RunTogether",
     "Schedule",
     "SettleBroadcasts",
     "SimplifyDims",

@@ -68,18 +68,22 @@ def sample_sizes(dims: Sequence[Dim], count: int = 32) -> tuple[dict[str, int], 
 
 
 class Samples:
-    """Values of sizes at many assignments of the symbols at once, each size evaluated once."""
+    """Values of sizes at many assignments of the symbols at once, each size evaluated once.
 
-    def __init__(self, worlds: Sequence[Mapping[str, int]]) -> None:
+    ``number`` is what they are computed with: 64-bit integers, or floats where a size may be beyond these.
+    """
+
+    def __init__(self, worlds: Sequence[Mapping[str, int]], number: type[np.int64 | np.float64] = np.int64) -> None:
         self.count = len(worlds)
-        self.columns = {n: np.array([w[n] for w in worlds], np.int64) for n in (worlds[0] if worlds else ())}
+        self.number = number
+        self.columns = {n: np.array([w[n] for w in worlds], number) for n in (worlds[0] if worlds else ())}
         self._known: dict[DimLike, tuple[int, ...]] = {}
 
     def __call__(self, size: DimLike) -> tuple[int, ...]:
         """Values of a size; operands that do not broadcast somewhere count as the larger one there."""
         found = self._known.get(size)
         if found is None:
-            values = fold(size, np.int64, lambda d: self.columns[d.name], _node)
+            values = fold(size, self.number, lambda d: self.columns[d.name], _node)
             found = self._known[size] = tuple(np.broadcast_to(values, (self.count,)).tolist())
         return found
 

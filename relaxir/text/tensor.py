@@ -21,6 +21,7 @@ from relaxir.tir import (
     AxisKind,
     Block,
     Buffer,
+    CallKernel,
     Combine,
     For,
     ForKind,
@@ -32,6 +33,7 @@ from relaxir.tir import (
     Stmt,
     Store,
     Switch,
+    Together,
     Var,
     While,
 )
@@ -229,7 +231,19 @@ class TensorReader(ExprReader):
                 return self.suite(s.body)
             if kind == "switch":
                 return self._switch(call, item.optional_vars, s.body)
-        raise self.source.error("expected with T.block(...), T.scope() or T.switch(...)", s)
+            if kind == "together":
+                return self._together(call, s.body)
+        raise self.source.error("expected with T.block(...), T.scope(), T.switch(...) or T.together()", s)
+
+    def _together(self, call: ast.Call, stmts: list[ast.stmt]) -> Stmt:
+        args = self.source.arguments(call, (), ("whole",))
+        calls: list[CallKernel] = []
+        for node in stmts:
+            inner = self._stmt(node)
+            if not isinstance(inner, CallKernel):
+                raise self.source.error("only T.call_kernel(...) stands in T.together()", node)
+            calls.append(inner)
+        return Together(tuple(calls), "whole" in args and self.source.boolean(args["whole"]))
 
     def _block(self, call: ast.Call, stmts: list[ast.stmt]) -> Stmt:
         if len(call.args) != 1:

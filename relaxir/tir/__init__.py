@@ -46,6 +46,7 @@ from relaxir.tir.host import (
     InRoom,
     OpenFrame,
     SwapRooms,
+    Together,
 )
 from relaxir.tir.stmt import (
     Alloc,
@@ -112,6 +113,7 @@ __all__ = (
     "Store",
     "SwapRooms",
     "Switch",
+    "Together",
     "Var",
     "While",
     "Word",

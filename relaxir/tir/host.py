@@ -101,6 +101,17 @@ class CallKernel(Stmt):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Together(Stmt):
+    """Calls of which none writes what another one reads or writes: in any order, or side by side.
+
+    ``whole`` asks that a thread takes call after call rather than a share of each: a hint, which changes no result.
+    """
+
+    calls: tuple[CallKernel, ...]
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class CallLibrary(Stmt):
     """Call ``int symbol(DLTensor* args...)`` of a foreign library; non-zero fails the call."""
 

@@ -26,6 +26,7 @@ from relaxir.tir.host import (
     InRoom,
     OpenFrame,
     SwapRooms,
+    Together,
 )
 from relaxir.tir.literals import string_text, value_text
 from relaxir.tir.names import RESERVED, DimNames, Names, dim_ranges, identifier, is_plain, tuple_text
@@ -183,6 +184,9 @@ class StmtPrinter(ExprPrinter):
             options = ", ".join([f"range({s.low}, {s.high})", *extra, *dim_ranges(s.dim, s.low, s.high - 1)])
             yield f"{pad}with T.switch({self.text(s.value, 'int64')}, {options}) as {name}:"
             yield from self.suite(s.body, depth + 1)
+        elif isinstance(s, Together):
+            yield f"{pad}with T.together({'whole=True' if s.whole else ''}):"
+            yield from self.suite(Seq(s.calls), depth + 1)
         else:
             yield pad + self._leaf(s)
 

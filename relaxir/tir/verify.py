@@ -44,6 +44,7 @@ from relaxir.tir.host import (
     Grow,
     InRoom,
     OpenFrame,
+    Together,
 )
 from relaxir.tir.independence import dependent_stores
 from relaxir.tir.stmt import (
@@ -265,6 +266,9 @@ class _Checker:
             if s.value.dtype != "int64":
                 self.fail(6, f"symbol `{s.dim.name}` is bound to {s.value.dtype}, not int64", "verify-type")
             self._bind_dims((s.dim,))
+        elif isinstance(s, Together):
+            for call in s.calls:
+                self._host(call)
         elif isinstance(s, CallKernel):
             for d in s.dims:
                 self._dim(d, f"the call of `{s.callee}`")

@@ -24,8 +24,24 @@ from relaxir.tir.host import (
     InRoom,
     OpenFrame,
     SwapRooms,
+    Together,
 )
-from relaxir.tir.stmt import Alloc, Assert, Axis, Block, For, If, Let, Prefetch, Seq, Stmt, Store, Switch, While
+from relaxir.tir.stmt import (
+    Alloc,
+    Assert,
+    Axis,
+    Block,
+    For,
+    ForKind,
+    If,
+    Let,
+    Prefetch,
+    Seq,
+    Stmt,
+    Store,
+    Switch,
+    While,
+)
 
 Node = TypeVar("Node", bound=Expr | Stmt)
 
@@ -55,7 +71,7 @@ def child_stmts(stmt: Stmt) -> tuple[Stmt, ...]:
         return (stmt.then,) + ((stmt.other,) if stmt.other is not None else ())
     if isinstance(stmt, For | While | Let | Alloc | Switch):
         return (stmt.body,)
-    return ()
+    return stmt.calls if isinstance(stmt, Together) else ()
 
 
 def walk_expr(expr: Expr) -> Iterator[Expr]:
@@ -74,6 +90,17 @@ def walk(stmt: Stmt) -> Iterator[Stmt]:
         top = todo.pop()
         yield top
         todo += reversed(child_stmts(top))
+
+
+def last_loops(stmt: Stmt) -> tuple[For, ...]:
+    """The parallel loops that nothing follows: one for each way through a statement that ends with one."""
+    if isinstance(stmt, For):
+        return (stmt,) if stmt.kind is ForKind.PARALLEL else ()
+    if isinstance(stmt, If):
+        return tuple(loop for arm in child_stmts(stmt) for loop in last_loops(arm))
+    if isinstance(stmt, Seq):
+        return last_loops(stmt.stmts[-1]) if stmt.stmts else ()
+    return last_loops(stmt.body) if isinstance(stmt, Let | Alloc) else ()
 
 
 def all_exprs(stmt: Stmt) -> Iterator[Expr]:
@@ -268,5 +295,6 @@ HOST_STATEMENTS = (
     InRoom,
     OpenFrame,
     SwapRooms,
+    Together,
 )
 LEAF_STATEMENTS = (Store, Assert, Prefetch, *HOST_STATEMENTS)

@@ -11,7 +11,7 @@ import numpy as np
 from relaxir.backends.llvm.cache import ObjectCache
 from relaxir.backends.llvm.call_ir import HostFunction
 from relaxir.backends.llvm.compile import CompileOptions
-from relaxir.backends.llvm.emit import emit_module
+from relaxir.backends.llvm.emit import emit_module, run_together
 from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.host_emit import import_symbol
 from relaxir.backends.llvm.host_profile import Stamps
@@ -108,10 +108,18 @@ def build(module: IRModule, options: BuildOptions, metadata: Callable[[SiteTable
     offsets, size = place_constants(constants)
     sites = SiteTable()
     with options.clock("emit"):
-        texts = [emit_module(g, options.target, sites) for g in groups(kernels, options.group)]
-        texts.append(
-            emit_module(hosts, options.target, sites, constants=offsets, kernels=kernels, stamps=options.stamps)
+        together = run_together(hosts.values())
+        texts = [emit_module(g, options.target, sites, together=together) for g in groups(kernels, options.group)]
+        text = emit_module(
+            hosts,
+            options.target,
+            sites,
+            constants=offsets,
+            kernels=kernels,
+            stamps=options.stamps,
+            together=together,
         )
+        texts.append(text)
     entries = tuple(hosts)
     functions = [
         HostFunction(n, len(hosts[n].inputs), hosts[n].outputs, query=query_program(hosts[n]) is not None)

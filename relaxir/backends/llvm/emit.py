@@ -7,8 +7,10 @@ before it: vectors, unrolling, code motion and common subexpressions are settled
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from relaxir.backends.llvm.emit_analysis import has_parallel
 from relaxir.backends.llvm.emit_parallel import Kernel, attributes
 from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.emit_writer import ModuleText, Value, kernel_symbol
@@ -16,8 +18,11 @@ from relaxir.backends.llvm.host_emit import write_host
 from relaxir.backends.llvm.host_profile import Stamps
 from relaxir.backends.llvm.host_query import Query, query_program, query_symbol
 from relaxir.backends.llvm.target import Target
+from relaxir.tir.expr import Var, const
 from relaxir.tir.func import PrimFunc
-from relaxir.tir.visit import stores_of
+from relaxir.tir.host import Together
+from relaxir.tir.stmt import For, ForKind
+from relaxir.tir.visit import last_loops, stores_of, walk
 
 
 def emit_kernel(name: str, func: PrimFunc, target: Target, sites: SiteTable) -> str:
@@ -33,6 +38,7 @@ def emit_module(
     constants: Sequence[int] = (),
     kernels: Mapping[str, PrimFunc] | None = None,
     stamps: Stamps | None = None,
+    together: frozenset[str] = frozenset(),
 ) -> str:
     """Return an LLVM module with these programs.
 
@@ -44,6 +50,7 @@ def emit_module(
         constants: for host programs, where each constant lies in the weights' segment (bytes).
         kernels: for host programs, the kernels of the other modules; only checked against the calls.
         stamps: for host programs of a profiling build, where the places with time stamps are noted.
+        together: kernels that some host program of the library runs beside others; see `run_together`.
 
     Raises:
         InternalError: a program breaks a rule of loop form (an unrolled loop without constant extent, say).
@@ -51,30 +58,45 @@ def emit_module(
     module = ModuleText(target)
     for name, func in funcs.items():
         if func.is_host:
-            write_host(module, name, func, sites, constants, kernels, stamps)
+            write_host(module, name, func, sites, constants, kernels, stamps, together)
             query = query_program(func)
             if query is not None:
                 module.define(query_symbol(name), Query(module, sites, name, query, (), None).write())
         else:
-            write_kernel(module, name, func, sites)
+            write_kernel(module, name, func, sites, name in together)
     return module.text()
 
 
-def write_kernel(module: ModuleText, name: str, func: PrimFunc, sites: SiteTable) -> None:
+def run_together(hosts: Iterable[PrimFunc]) -> frozenset[str]:
+    """The kernels that host programs run beside others: these take a group as their last argument, or null."""
+    return frozenset(
+        call.callee for host in hosts for s in walk(host.body) if isinstance(s, Together) for call in s.calls
+    )
+
+
+def write_kernel(module: ModuleText, name: str, func: PrimFunc, sites: SiteTable, together: bool = False) -> None:
     """Write one kernel into a module."""
     kernel = Kernel(module, sites, name)
     kernel.workspace = Value("%ws", "ptr")
+    if together:
+        kernel.group = Value("%group", "ptr")
+        if not has_parallel(func.body):  # all of it is one task
+            func = replace(func, body=For(Var("task"), const(1), func.body, ForKind.PARALLEL))
+        kernel.last = frozenset(last_loops(func.body))
+    capture = "" if together else " nocapture"
     written = {s.buffer for s in stores_of(func.body)}
     donated = func.attrs.get("donated", ())
-    parameters = ["ptr nocapture %ws"]
+    parameters = [f"ptr{capture} %ws"]
     for i, buffer in enumerate(func.params):
         kernel.bases[buffer] = Value(f"%p{i}", "ptr")
         shared = isinstance(donated, tuple) and buffer.name in donated
         access = "" if buffer in written else " readonly"
-        parameters.append(f"ptr {'' if shared else 'noalias '}nocapture{access} %p{i}")
+        parameters.append(f"ptr{'' if shared else ' noalias'}{capture}{access} %p{i}")
     for i, dim in enumerate(func.dims):
         kernel.dims[dim] = Value(f"%d{i}", "i64", nonneg=dim.min >= 0)
         parameters.append(f"i64 %d{i}")
+    if together:
+        parameters.append("ptr %group")
     large = kernel.large_results(func)
     if large is None:
         kernel.emit(func.body)

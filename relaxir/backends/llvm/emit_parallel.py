@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from relaxir.backends.llvm import emit_ops as ops
@@ -11,6 +12,7 @@ from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.emit_stmt import Statements, as_loops
 from relaxir.backends.llvm.emit_stream import LARGE, LINE, fence, streamed_results
 from relaxir.backends.llvm.emit_writer import ModuleText, Value, int_value, symbol
+from relaxir.backends.llvm.together_ir import RECORD_WORDS
 from relaxir.support.dtypes import info
 from relaxir.sym import mul, product
 from relaxir.tir.expr import Binary, BinOp, Const, Expr, Load, Var
@@ -20,6 +22,8 @@ from relaxir.tir.visit import child_exprs, child_stmts, walk_expr
 
 GRAIN: Final = 16384
 """Least operations of a chunk (a vector instruction is one): microseconds, many times the cost of handing it out."""
+LITTLE: Final = GRAIN // 4
+"""Operations that are done before another thread has heard of them."""
 MAX_CHUNKS: Final = 64
 UNKNOWN_EXTENT: Final = 16
 """Trip count assumed for a loop whose extent depends on an inner variable."""
@@ -33,6 +37,10 @@ class Kernel(Statements):
         self.name = name
         self.bodies = 0
         self.may_fail_in_parallel = False
+        self.group: Value | None = None
+        """What the caller runs together; null if it runs this kernel alone."""
+        self.last: frozenset[For] = frozenset()
+        """Parallel loops that may run after the kernel has returned."""
 
     def large_results(self, func: PrimFunc) -> Value | None:
         """Write whether all results that may be are worth storing past the caches; None if there are none."""
@@ -63,7 +71,8 @@ class Kernel(Statements):
         total = extents[0]
         for extent in extents[1:]:
             total = ops.binary(self.w, BinOp.MUL, "int64", total, extent)
-        if total.number is not None and total.number <= 1:
+        later = self.group if stmt in self.last and not self.heap else None
+        if later is None and total.number is not None and total.number <= 1:
             return False
         body = f"kernel_{self.name}.par{self.bodies}"
         self.bodies += 1
@@ -76,19 +85,44 @@ class Kernel(Statements):
         for index, outer, _ in child.captured.values():
             field = self.w.pure(f"getelementptr i8, ptr {record.text}, i64 {8 * index}", "ptr", 1, (record,))
             self.w.line(f"store {outer.typed}, ptr {field.text}, align 8")
-        self._dispatch(body, record, total, self.work(loops[-1].body))
+        amount = ops.binary(self.w, BinOp.MUL, "int64", total, self.work(loops[-1].body))
+        if later is None or count > RECORD_WORDS or self._on_stack(outer for _, outer, _ in child.captured.values()):
+            self._dispatch(body, record, total, amount)
+        else:
+            self._defer(later, body, record, count, total, amount)
         for loop in loops:
             self.w.touch_all(_stores(loop))
         if contains(stmt.body, Assert):
             self._check()
         return True
 
-    def _dispatch(self, body: str, record: Value, total: Value, work: Value) -> None:
-        """Call the body here if there is little to do, else hand ranges of iterations to the pool."""
-        amount = ops.binary(self.w, BinOp.MUL, "int64", total, work)
+    def _chunks(self, total: Value, amount: Value) -> Value:
+        """Write how many chunks are worth handing out."""
         worth = ops.divide(self.w, BinOp.FLOORDIV, "int64", _positive(amount), int_value(GRAIN))
         most = ops.binary(self.w, BinOp.MIN, "int64", total, int_value(MAX_CHUNKS))
-        chunks = ops.binary(self.w, BinOp.MIN, "int64", worth, most)
+        return ops.binary(self.w, BinOp.MIN, "int64", worth, most)
+
+    def _on_stack(self, values: Iterable[Value]) -> bool:
+        """Whether one of these addresses is in this function's own memory."""
+        own = {line.split(" ", maxsplit=1)[0] for line in self.w.allocas}
+        return any(v.text in own for v in values)
+
+    def _defer(self, group: Value, body: str, record: Value, words: int, total: Value, amount: Value) -> None:
+        """Note the loop down for the caller, if there is a group to run it with and more than a little to do."""
+
+        def note() -> None:
+            chunks = self._chunks(total, amount)
+            operands = [group.typed, f"ptr {symbol(body)}", record.typed, f"i64 {words}", chunks.typed, amount.typed]
+            self.w.effect("rx_defer", operands)
+
+        given = self.w.here(f"icmp ne {group.typed}, null", "i1")
+        large = ops.binary(self.w, BinOp.GE, "int64", amount, int_value(LITTLE))
+        pays = ops.both(self.w, given, large)
+        self.branches(pays, note, lambda: self._dispatch(body, record, total, amount))
+
+    def _dispatch(self, body: str, record: Value, total: Value, amount: Value) -> None:
+        """Call the body here if there is little to do, else hand ranges of iterations to the pool."""
+        chunks = self._chunks(total, amount)
         many = ops.binary(self.w, BinOp.GT, "int64", chunks, int_value(1))
 
         def here() -> None:

@@ -18,11 +18,13 @@ from typing import Final
 from relaxir.backends.llvm import emit_linear as lin
 from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_linear import Linear
+from relaxir.backends.llvm.emit_parallel import GRAIN
 from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.emit_writer import ModuleText, Value, int_value, kernel_symbol, symbol
 from relaxir.backends.llvm.host_memory import HostMemory, byte_size
 from relaxir.backends.llvm.host_profile import Stamps, kernel_place
 from relaxir.backends.llvm.layout import DLTENSOR, DLTENSOR_BYTES
+from relaxir.backends.llvm.together_ir import GROUP_EMPTY, GROUP_HEAD, SLOT_BYTES
 from relaxir.support.errors import InternalError
 from relaxir.sym import Dim
 from relaxir.tir.buffer import Buffer
@@ -43,8 +45,10 @@ from relaxir.tir.host import (
     InRoom,
     OpenFrame,
     SwapRooms,
+    Together,
 )
 from relaxir.tir.stmt import For, If, Stmt, While
+from relaxir.tir.visit import walk
 
 MEMORY: Final = "memory"
 
@@ -68,11 +72,14 @@ class Host(HostMemory):
         constants: Sequence[int],
         kernels: Mapping[str, PrimFunc] | None,
         stamps: Stamps | None = None,
+        together: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(module, sites, name, func)
         self.constants = constants
         self.kernels = kernels
         self.stamps = stamps
+        self.together = together
+        self.group: Value | None = None
         self.workspace = Value("%ws", "ptr")
         self.frames: dict[int, Value] = {}
         self.slots: dict[object, Value] = {}
@@ -215,6 +222,8 @@ class Host(HostMemory):
                 (self.base(stmt.target).typed, self.base(stmt.source).typed, size.typed, "i1 false"),
             )
             self.w.touch(MEMORY)
+        elif isinstance(stmt, Together):
+            self._together(stmt)
         elif isinstance(stmt, _Closing):
             self.emit(stmt.body)
             for slot in reversed(self.opened[stmt.first :]):
@@ -248,16 +257,7 @@ class Host(HostMemory):
 
     def _call(self, stmt: Stmt) -> None:
         if isinstance(stmt, CallKernel):
-            if self.kernels is not None and stmt.callee in self.kernels:
-                self._check_call(stmt, self.kernels[stmt.callee])
-            sizes = [self.dim(d) for d in stmt.dims]
-            operands = ["ptr %ws", *(self.base(b).typed for b in stmt.args), *(d.typed for d in sizes)]
-            if self.stamps is None or self.kernels is None:
-                self._call_status(kernel_symbol(stmt.callee), operands)
-            else:
-                place = kernel_place(stmt.callee, self.kernels[stmt.callee])
-                run = partial(self._call_status, kernel_symbol(stmt.callee), operands)
-                self.stamps.around(self, place, sizes, run)
+            self._call_kernel(stmt, "ptr null")
         elif isinstance(stmt, CallHost):
             inputs, outputs = self.tensors(stmt.args), self.tensors(stmt.outputs)
             self.module.declare("rx_enter", "i1", ["ptr", "ptr"])
@@ -281,6 +281,45 @@ class Host(HostMemory):
             self.fail_unless(fine, code, site, [ops.convert(self.w, "sext", status, "i64")])
         else:
             raise InternalError(f"statement {type(stmt).__name__} in a host program")
+
+    def _call_kernel(self, stmt: CallKernel, group: str) -> None:
+        """Call a kernel; one that may run beside others is told with which."""
+        if self.kernels is not None and stmt.callee in self.kernels:
+            self._check_call(stmt, self.kernels[stmt.callee])
+        sizes = [self.dim(d) for d in stmt.dims]
+        operands = ["ptr %ws", *(self.base(b).typed for b in stmt.args), *(d.typed for d in sizes)]
+        if stmt.callee in self.together:
+            operands.append(group)
+        run = partial(self._call_status, kernel_symbol(stmt.callee), operands)
+        if self.stamps is None or self.kernels is None:
+            run()
+        else:
+            self.stamps.around(self, kernel_place(stmt.callee, self.kernels[stmt.callee]), sizes, run)
+
+    def _together(self, stmt: Together) -> None:
+        """Kernels do what comes before their last loops; then all these loops run as one region.
+
+        A profiling build runs one kernel after the other: each has a time of its own.
+        """
+        if self.stamps is not None:
+            for call in stmt.calls:
+                self._call_kernel(call, "ptr null")
+            return
+        group = self._group()
+        for number, value in enumerate((*GROUP_EMPTY, int(stmt.whole))):
+            self.w.line(f"store i64 {value}, ptr {self.at(group, int_value(8 * number)).text}, align 8")
+        for call in stmt.calls:
+            self._call_kernel(call, group.typed)
+        self.w.effect("rx_together", [group.typed, f"i64 {2 * GRAIN}"])
+        self.w.touch(MEMORY)
+        self._leave_unless_fine(self.w.here("load i32, ptr %ws, align 4", "i32"))
+
+    def _group(self) -> Value:
+        """The memory of groups: one is done before the next begins."""
+        if self.group is None:
+            most = max(len(s.calls) for s in walk(self.func.body) if isinstance(s, Together))
+            self.group = self.w.alloca("i8", GROUP_HEAD + SLOT_BYTES * most, 16)
+        return self.group
 
     def _imported(self, name: str, pointers: Sequence[str]) -> Value:
         """Load the address of a foreign function: set by whoever loads the library, else what the process has."""
@@ -307,7 +346,9 @@ class Host(HostMemory):
         return status
 
     def _call_status(self, function: str, operands: Sequence[str]) -> None:
-        status = self._invoke(function, operands)
+        self._leave_unless_fine(self._invoke(function, operands))
+
+    def _leave_unless_fine(self, status: Value) -> None:
         ok, bad = self.w.label("ok"), self.w.label("failed")
         fine = ops.compare(self.w, "icmp eq", status, int_value(0, "i32"))
         self.w.line(f"br i1 {fine.text}, label %{ok}, label %{bad}, !prof !4")
@@ -381,6 +422,8 @@ def write_host(
     constants: Sequence[int],
     kernels: Mapping[str, PrimFunc] | None,
     stamps: Stamps | None = None,
+    together: frozenset[str] = frozenset(),
 ) -> None:
     """Write one host program into a module."""
-    module.define(symbol(f"host_{name}"), Host(module, sites, name, func, constants, kernels, stamps).write())
+    host = Host(module, sites, name, func, constants, kernels, stamps, together)
+    module.define(symbol(f"host_{name}"), host.write())

@@ -16,10 +16,13 @@ from relaxir.backends.llvm.memory_ir import memory_text
 from relaxir.backends.llvm.pool_ir import pool_text
 from relaxir.backends.llvm.python_ir import python_text
 from relaxir.backends.llvm.target import Target
+from relaxir.backends.llvm.together_ir import together_text
 from relaxir.backends.llvm.workspace_ir import workspace_text
 
 RUNTIME_DECLARATIONS: Final = """\
 declare void @rx_parallel(ptr, ptr, ptr, i64)
+declare void @rx_defer(ptr, ptr, ptr, i64, i64, i64)
+declare void @rx_together(ptr, i64)
 declare i32 @rx_threads()
 declare ptr @rx_alloc(ptr, i64)
 declare void @rx_free(ptr, ptr)
@@ -32,6 +35,8 @@ declare void @rx_fail(ptr, i32, i32, i64, i64, i64, i64)
 - ``rx_parallel(ctx, body, arg, chunks)`` runs ``void body(ptr arg, i64 chunk, i64 chunks, i64 worker)`` once per
   chunk and waits; ``worker`` is below :data:`~relaxir.backends.llvm.pool_threads_ir.MAX_THREADS`, and two chunks
   running at a time have different ones. ``ctx`` may be null.
+- ``rx_defer(group, body, arg, words, chunks, work)`` leaves that to the caller of the kernel, who then calls
+  ``rx_together(group, grain)``; see `relaxir.backends.llvm.together_ir`.
 - ``rx_threads()``: how many threads a region may use.
 - ``rx_alloc(ctx, bytes)``: a result block, 64-byte aligned, or null. ``rx_free(ctx, block)`` gives it back.
 - ``rx_frame_push(ws, bytes)``: a frame, 64-byte aligned, or null; popped in reverse order with the same size.
@@ -98,6 +103,7 @@ def runtime_text(
         [
             "; the runtime of a relaxir library",
             pool_text(target),
+            together_text(),
             memory_text(),
             workspace_text(),
             cpu_text(target, host),

@@ -32,6 +32,7 @@ from relaxir.tir import (
     PrimFunc,
     Stmt,
     SwapRooms,
+    Together,
 )
 from relaxir.tir.visit import walk
 
@@ -86,6 +87,8 @@ class _HostMachine(Machine):
                 target.view(np.uint8)[...] = source.view(np.uint8)
             case CallKernel():
                 self._kernel(stmt)
+            case Together():
+                self._together(stmt)
             case CallHost():
                 args = tuple(self.memory(b).array() for b in stmt.args)
                 given = tuple(self.memory(b).array() for b in stmt.outputs)
@@ -93,13 +96,7 @@ class _HostMachine(Machine):
             case CallLibrary():
                 self._library(stmt)
             case ConstantData():
-                if not 0 <= stmt.index < len(self.constants):
-                    raise InternalError(f"constant {stmt.index} of {len(self.constants)} is used")
-                what = f"constant {stmt.index}"
-                shape = self._shape(stmt.buffer)
-                self.memories[stmt.buffer] = of_array(
-                    np.asarray(self.constants[stmt.index]), stmt.buffer.dtype, shape, what
-                )
+                self.memories[stmt.buffer] = self._constant(stmt)
             case _:
                 super().other(stmt)
 
@@ -173,6 +170,16 @@ class _HostMachine(Machine):
             raise InternalError(f"`{stmt.callee}` takes {len(func.dims)} dims and was given {len(stmt.dims)}")
         dims = {d.name: self.size(value) for d, value in zip(func.dims, stmt.dims, strict=True)}
         run_prim_func(func, arrays, dims)
+
+    def _together(self, stmt: Together) -> None:
+        for call in stmt.calls:
+            self._kernel(call)
+
+    def _constant(self, stmt: ConstantData) -> Memory:
+        if not 0 <= stmt.index < len(self.constants):
+            raise InternalError(f"constant {stmt.index} of {len(self.constants)} is used")
+        array = np.asarray(self.constants[stmt.index])
+        return of_array(array, stmt.buffer.dtype, self._shape(stmt.buffer), f"constant {stmt.index}")
 
     def _library(self, stmt: CallLibrary) -> None:
         if stmt.symbol not in self.libraries:
