@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from relaxir.ir.attrs import is_symbolic
 from relaxir.ir.expr import (
     Bind,
     Binding,
@@ -33,7 +34,7 @@ from relaxir.ir.expr import (
 from relaxir.ir.lifting import captured, inherited, passing_on
 from relaxir.ir.loops import COUNTER, loop_problems, loop_type, widen
 from relaxir.ir.module import AnyFunc, IRModule
-from relaxir.ir.op import InferCtx, is_symbolic
+from relaxir.ir.op import InferCtx
 from relaxir.ir.pending import PendingCall, settled
 from relaxir.ir.relations import Subtype, apply_signature, join, learn_cast, subtype
 from relaxir.ir.scope import Scope, attr_symbols, check_name, check_params, outer, variable_names
@@ -452,7 +453,7 @@ class BlockBuilder:
         if attrs_new:
             names = ", ".join(f"`{d.name}`" for d in attrs_new)
             ctx.fail(f"symbol {names} is not defined in this function", help="declare it by a parameter or match_cast")
-        type_ = call.op.infer(tuple(a.type for a in args), call.attrs, ctx)
+        type_ = call.op.type_of(tuple(a.type for a in args), call.attrs, ctx)
         self._adopt(ctx)
         return OpCall(call.op, args, call.attrs, type_, span), tuple(ctx.defined)
 

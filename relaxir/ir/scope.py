@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from relaxir.ir.attrs import Attrs, attr_dims
 from relaxir.ir.expr import Binding, BindingBlock, Expr, Var
-from relaxir.ir.op import Attrs, attr_dims
 from relaxir.support.errors import VerifyError
 from relaxir.support.names import UniqueNames
 from relaxir.sym import Dim, DimLike, free_dims

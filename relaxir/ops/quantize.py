@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs as BaseAttrs
+from relaxir.ir.attrs import DTypeName
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs as BaseAttrs
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, TupleType, Type
 from relaxir.ops.common import check_dtype, check_same_dtype, load_wide, widen
@@ -56,7 +57,7 @@ class ScaleAttrs(BaseAttrs):
 class QuantizeAttrs(ScaleAttrs):
     """Attributes of what gives integers."""
 
-    dtype: str = ""
+    dtype: DTypeName | Literal[""] = ""
     """Type of the result; empty: the zero point's, or uint8 if there is none."""
 
 

@@ -9,11 +9,21 @@ from typing import Any, Final
 import numpy as np
 
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
+from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, TupleType, Type
 from relaxir.ops.common import FLOATS, check_dtype, check_same_dtype, compute_dtype, load_wide, tensors_of, widen
 from relaxir.ops.kernels import input_of, let, loop, output_of, seq
-from relaxir.ops.recurrent_cells import GATES, ArrayAlgebra, Cell, ProgramAlgebra
+from relaxir.ops.recurrent_cells import (
+    DEFAULTS,
+    GATES,
+    Activation,
+    ArrayAlgebra,
+    Cell,
+    CellAttrs,
+    CellName,
+    ProgramAlgebra,
+    check_activations,
+)
 from relaxir.sym import DimLike, ceildiv, dim
 from relaxir.tir import (
     Alloc,
@@ -46,25 +56,15 @@ VECTOR: Final = ForKind.VECTOR
 
 
 @dataclass(frozen=True, slots=True)
-class ScanAttrs(Attrs):
+class ScanAttrs(CellAttrs):
     """Attributes of `RecurrentScan`."""
 
-    cell: str = "rnn"
-    """``lstm``, ``gru`` or ``rnn``."""
-    activations: tuple[tuple[str, float, float], ...] = (("tanh", 0.0, 0.0),)
+    cell: CellName = "rnn"
+    """Which equations."""
+    activations: tuple[Activation, ...] = (("tanh", 0.0, 0.0),)
     """Name, alpha and beta of each activation, in ONNX's order."""
     reverse: bool = False
     """Each sequence runs from its end."""
-    clip: float = 0.0
-    """Limit of the sums of the gates; 0: none."""
-    linear_before_reset: bool = False
-    """A GRU's reset gate scales the product with the state (and its bias), not the state."""
-    input_forget: bool = False
-    """An LSTM's forget gate is one minus the input gate."""
-    peepholes: bool = False
-    """An LSTM's gates see the cell state."""
-    lengths: bool = False
-    """There is an operand with the length of each sequence."""
 
     @property
     def equations(self) -> Cell:
@@ -129,14 +129,16 @@ class RecurrentScan(Op[ScanAttrs]):
         Example(
             ("f32[s, b, 72]", "f32[4, 18, 18]", "f32[b, 18]", "f32[b, 18]"),
             ("f32[s, b, 18]", "f32[b, 18]", "f32[b, 18]"),
-            ScanAttrs("lstm", (("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0), ("tanh", 0.0, 0.0)), reverse=True),
+            ScanAttrs(
+                cell="lstm", activations=(("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0), ("tanh", 0.0, 0.0)), reverse=True
+            ),
         ),
         Example(
             ("f32[s, b, 8]", "f32[4, 2, 2]", "f32[b, 2]", "f32[b, 2]", "f32[6]", "i32[b]"),
             ("f32[s, b, 2]", "f32[b, 2]", "f32[b, 2]"),
             ScanAttrs(
-                "lstm",
-                (("hardsigmoid", 0.2, 0.5), ("softsign", 0.0, 0.0), ("elu", 1.0, 0.0)),
+                cell="lstm",
+                activations=(("hardsigmoid", 0.2, 0.5), ("softsign", 0.0, 0.0), ("elu", 1.0, 0.0)),
                 clip=0.7,
                 input_forget=True,
                 peepholes=True,
@@ -146,17 +148,19 @@ class RecurrentScan(Op[ScanAttrs]):
         Example(
             ("f32[s, b, 6]", "f32[3, 2, 2]", "f32[b, 2]", "i32[b]"),
             ("f32[s, b, 2]", "f32[b, 2]"),
-            ScanAttrs("gru", (("sigmoid", 0.0, 0.0), ("leakyrelu", 0.1, 0.0)), reverse=True, lengths=True),
+            ScanAttrs(
+                cell="gru", activations=(("sigmoid", 0.0, 0.0), ("leakyrelu", 0.1, 0.0)), reverse=True, lengths=True
+            ),
         ),
         Example(
             ("f16[s, b, 6]", "f16[3, 2, 2]", "f16[b, 2]", "f16[2]"),
             ("f16[s, b, 2]", "f16[b, 2]"),
-            ScanAttrs("gru", (("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0)), linear_before_reset=True),
+            ScanAttrs(cell="gru", activations=(("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0)), linear_before_reset=True),
         ),
         Example(
             ("f32[s, b, 96]", "f32[6, 32, 16]", "f32[b, 32]"),
             ("f32[s, b, 32]", "f32[b, 32]"),
-            ScanAttrs("gru", (("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0))),
+            ScanAttrs(cell="gru", activations=(("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0))),
             low=-0.5,
             high=0.5,
         ),
@@ -177,8 +181,7 @@ class RecurrentScan(Op[ScanAttrs]):
     def infer(self, args: tuple[Type, ...], attrs: ScanAttrs, ctx: InferCtx) -> Type:
         """States of all steps, then the last ones."""
         names = present_operands(attrs)
-        if attrs.cell not in GATES:
-            ctx.fail(f"cell must be one of {', '.join(GATES)}, got {attrs.cell!r}", code="attribute")
+        check_activations(ctx, attrs.activations, len(DEFAULTS[attrs.cell]))
         if len(args) != len(names):
             ctx.fail(f"expected {len(names)} operands ({', '.join(names)}), got {len(args)}", code="arity")
         types = tensors_of(ctx, args, names)

@@ -10,11 +10,11 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs as BaseAttrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs as BaseAttrs
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
-from relaxir.ops.common import FLOATS, NO_WORD, check_dtype, compute_dtype, load_wide, widen
+from relaxir.ops.common import FLOATS, check_dtype, compute_dtype, load_wide, widen
 from relaxir.ops.conv import guarded
 from relaxir.ops.kernels import assign, cell, input_of, nest, output_of, scoped, seq, within
 from relaxir.sym import DimLike, max_, mul, sub
@@ -87,7 +87,6 @@ class GridSample(Op[GridSampleAttrs]):
         BadExample(("f32[1, 2, 3, 4]", "f32[1, 2, 2, 3]"), "shape-mismatch", "last axis of grid", GridSampleAttrs()),
         BadExample(("f32[1, 2, 3, 4]", "f32[1, 2, 2]"), "rank-mismatch", "grid has rank 3", GridSampleAttrs()),
         BadExample(("f32[1, 2, 3]", "f32[2, 2, 1]"), "shape-mismatch", "axis 0", GridSampleAttrs()),
-        BadExample(("f32[1, 2, 3]", "f32[1, 2, 1]"), "attribute", "no mode", GridSampleAttrs(NO_WORD)),
     )
 
     def infer(self, args: tuple[Type, ...], attrs: GridSampleAttrs, ctx: InferCtx) -> Type:
@@ -95,12 +94,6 @@ class GridSample(Op[GridSampleAttrs]):
         x, grid = ctx.tensor(args, 0, "x"), ctx.tensor(args, 1, "grid")
         check_dtype(ctx, x, "x", FLOATS)
         check_dtype(ctx, grid, "grid", FLOATS)
-        for name, value, allowed in (
-            ("mode", attrs.mode, ("nearest", "linear", "cubic")),
-            ("padding_mode", attrs.padding_mode, ("zeros", "border", "reflection")),
-        ):
-            if value not in allowed:
-                ctx.fail(f"no {name} `{value}`", code="attribute", help=f"use one of {', '.join(allowed)}")
         if x.rank < 3 or grid.rank != x.rank:
             ctx.fail(
                 f"x has rank {x.rank} and grid has rank {grid.rank}, expected one of at least 3", code="rank-mismatch"

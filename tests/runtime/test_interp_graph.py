@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import (
     Bind,
@@ -27,7 +28,7 @@ from relaxir.ir.expr import (
     const,
 )
 from relaxir.ir.module import IRModule
-from relaxir.ir.op import Attrs, Op
+from relaxir.ir.op import Op
 from relaxir.ir.types import ShapeType, TensorType
 from relaxir.ops.unary import Exp
 from relaxir.runtime.interp import evaluate

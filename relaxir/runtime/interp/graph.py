@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from relaxir.ir.attrs import map_attrs
 from relaxir.ir.expr import (
     Bind,
     Body,
@@ -29,7 +30,6 @@ from relaxir.ir.expr import (
     Var,
 )
 from relaxir.ir.module import IRModule
-from relaxir.ir.op import map_attrs
 from relaxir.ir.types import AnyType, ShapeType, TensorType, TupleType, Type, free_dims_of_type, type_dims
 from relaxir.runtime.interp.binding import (
     Pair,
