@@ -20,7 +20,7 @@ from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_linear import Linear
 from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.emit_writer import ModuleText, Value, int_value, kernel_symbol, symbol
-from relaxir.backends.llvm.host_memory import HostMemory, byte_size
+from relaxir.backends.llvm.host_memory import HostMemory, byte_size, stride_size
 from relaxir.backends.llvm.host_profile import Stamps, kernel_place
 from relaxir.backends.llvm.layout import DLTENSOR, DLTENSOR_BYTES
 from relaxir.support.errors import InternalError
@@ -329,7 +329,7 @@ class Host(HostMemory):
         """Take the caller's array if there is one and it fits, else a block of the pool."""
         tensor = self.tensor("%outputs", stmt.index)
         extents = [self.dim(d) for d in stmt.buffer.shape]
-        size = self.checked_size(byte_size(stmt.buffer))
+        size = self.checked_size(byte_size(stmt.buffer), stride_size(stmt.buffer))
         data = self.at(tensor, int_value(DLTENSOR["DL_DATA"]))
         shape_field = self.at(tensor, int_value(DLTENSOR["DL_SHAPE"]))
         given = self.w.here(f"load ptr, ptr {data.text}, align 8", "ptr")

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from relaxir.cost.steps import ends, too_long
 from relaxir.ir.attrs import map_attrs
 from relaxir.ir.expr import (
     Bind,
@@ -48,11 +49,12 @@ from relaxir.support.errors import (
     ArgumentError,
     InternalError,
     RelaxirError,
+    RuntimeFailure,
     RuntimeIndexError,
     RuntimeShapeError,
     UnsupportedError,
 )
-from relaxir.sym import DimLike, exact, free_dims
+from relaxir.sym import DimLike, check_bytes, exact, free_dims
 from relaxir.tir import PrimFunc
 
 Array = NDArray[Any]
@@ -193,9 +195,7 @@ class _Frame:
         return np.zeros((0, *known), info(t.dtype).numpy)
 
     def _call(self, expr: Expr) -> Value:
-        for d in type_dims(expr.type):
-            if all(s.name in self.dims for s in free_dims(d)):
-                self.size(d)  # fails where it does not fit 64 bits
+        self._sized(expr.type)
         match expr:
             case OpCall():
                 return self._op(expr)
@@ -207,6 +207,16 @@ class _Frame:
                 return self._call_dps(expr)
             case _:
                 raise InternalError(f"the interpreter does not know the expression {type(expr).__name__}")
+
+    def _sized(self, t: Type) -> None:
+        """Fail where a size of a result that is known before the call does not fit 64 bits."""
+        if isinstance(t, TupleType):
+            for part in t.fields:
+                self._sized(part)
+            return
+        known = [self.size(d) for d in type_dims(t) if all(s.name in self.dims for s in free_dims(d))]
+        if isinstance(t, TensorType):
+            check_bytes(known, info(t.dtype).bytes)
 
     def _array(self, expr: Expr) -> Array:
         value = self.eval(expr)
@@ -240,6 +250,8 @@ class _Frame:
         if len(func.dims) != len(expr.dims):
             raise InternalError(f"`{expr.callee}` takes {len(func.dims)} dims and was given {len(expr.dims)}")
         dims = {d.name: self.size(value) for d, value in zip(func.dims, expr.dims, strict=True)}
+        if not ends(func, dims):
+            raise RuntimeFailure(too_long(expr.callee), span=expr.span)
         results = allocate_results(expr.type, self.dims)
         scratch = tuple(np.zeros(tuple(exact(d, dims) for d in b.shape), info(b.dtype).numpy) for b in func.scratch)
         inputs = [np.ascontiguousarray(a).reshape(a.shape) for a in self._flat_args(expr.args)]
