@@ -24,6 +24,7 @@ from relaxir.backends.llvm.host_memory import HostMemory, byte_size, stride_size
 from relaxir.backends.llvm.host_profile import Stamps, kernel_place
 from relaxir.backends.llvm.layout import DLTENSOR, DLTENSOR_BYTES
 from relaxir.support.errors import InternalError
+from relaxir.support.spans import Span
 from relaxir.sym import Dim
 from relaxir.tir.buffer import Buffer
 from relaxir.tir.expr import Expr
@@ -44,7 +45,8 @@ from relaxir.tir.host import (
     OpenFrame,
     SwapRooms,
 )
-from relaxir.tir.stmt import For, If, Stmt, While
+from relaxir.tir.stmt import Assert, For, If, Stmt, While
+from relaxir.tir.visit import walk
 
 MEMORY: Final = "memory"
 
@@ -252,12 +254,14 @@ class Host(HostMemory):
                 self._check_call(stmt, self.kernels[stmt.callee])
             sizes = [self.dim(d) for d in stmt.dims]
             operands = ["ptr %ws", *(self.base(b).typed for b in stmt.args), *(d.typed for d in sizes)]
+            kernel = None if self.kernels is None else self.kernels.get(stmt.callee)
+            place = stmt.span if kernel is not None and any(isinstance(s, Assert) for s in walk(kernel.body)) else None
             if self.stamps is None or self.kernels is None:
-                self._call_status(kernel_symbol(stmt.callee), operands)
+                self._call_status(kernel_symbol(stmt.callee), operands, place)
             else:
-                place = kernel_place(stmt.callee, self.kernels[stmt.callee])
-                run = partial(self._call_status, kernel_symbol(stmt.callee), operands)
-                self.stamps.around(self, place, sizes, run)
+                stamp = kernel_place(stmt.callee, self.kernels[stmt.callee])
+                run = partial(self._call_status, kernel_symbol(stmt.callee), operands, place)
+                self.stamps.around(self, stamp, sizes, run)
         elif isinstance(stmt, CallHost):
             inputs, outputs = self.tensors(stmt.args), self.tensors(stmt.outputs)
             self.module.declare("rx_enter", "i1", ["ptr", "ptr"])
@@ -306,12 +310,17 @@ class Host(HostMemory):
         self.w.touch(MEMORY)
         return status
 
-    def _call_status(self, function: str, operands: Sequence[str]) -> None:
+    def _call_status(self, function: str, operands: Sequence[str], place: Span | None = None) -> None:
+        """Call, and leave where that fails; ``place`` is the node of a model that is then named."""
         status = self._invoke(function, operands)
         ok, bad = self.w.label("ok"), self.w.label("failed")
         fine = ops.compare(self.w, "icmp eq", status, int_value(0, "i32"))
         self.w.line(f"br i1 {fine.text}, label %{ok}, label %{bad}, !prof !4")
         self.w.start(bad)
+        if place is not None and place.note:
+            _, site = self.sites.add("runtime-failure", "", place)
+            self.module.declare("rx_place", "void", ["ptr", "i32"])
+            self.w.line(f"call void @rx_place(ptr %ws, i32 {site})")
         self.leave()
         self.w.start(ok)
         self.w.scope.guarded = True
