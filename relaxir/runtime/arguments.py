@@ -66,7 +66,9 @@ def as_array(value: object, function: str, spec: TensorSpec) -> Array:
     else:
         raise ArgumentError(
             f"{function}: argument `{spec.name}` is a {type(value).__name__}, expected an array",
-            help="pass a NumPy array or any object with __dlpack__",
+            help="a compiled function has all of its inputs, optional ones too: pass an array"
+            if value is None
+            else "pass a NumPy array or any object with __dlpack__",
         )
     array = held(array, spec.element or spec.type.dtype, wanted)
     if array.dtype != wanted:
