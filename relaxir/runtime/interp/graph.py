@@ -31,6 +31,7 @@ from relaxir.ir.expr import (
     Var,
 )
 from relaxir.ir.module import IRModule
+from relaxir.ir.op import InferCtx
 from relaxir.ir.types import AnyType, ShapeType, TensorType, TupleType, Type, free_dims_of_type, type_dims
 from relaxir.runtime.interp.binding import (
     Pair,
@@ -52,9 +53,10 @@ from relaxir.support.errors import (
     RuntimeFailure,
     RuntimeIndexError,
     RuntimeShapeError,
+    ShapeMismatchError,
     UnsupportedError,
 )
-from relaxir.sym import DimLike, check_bytes, exact, free_dims
+from relaxir.sym import DimLike, Facts, SymError, check_bytes, exact, free_dims
 from relaxir.tir import PrimFunc
 
 Array = NDArray[Any]
@@ -195,10 +197,10 @@ class _Frame:
         return np.zeros((0, *known), info(t.dtype).numpy)
 
     def _call(self, expr: Expr) -> Value:
+        if isinstance(expr, OpCall):
+            return self._op(expr)
         self._sized(expr.type)
         match expr:
-            case OpCall():
-                return self._op(expr)
             case FuncCall():
                 return run_graph(self.module, expr.callee, tuple(self.eval(a) for a in expr.args), self.libraries)
             case CallTIR():
@@ -227,6 +229,14 @@ class _Frame:
     def _op(self, expr: OpCall) -> Value:
         attrs = map_attrs(expr.attrs, self.size)
         args: Any = tuple(self.eval(a) for a in expr.args)
+        types = tuple(_exact_type(a.type, v) for a, v in zip(expr.args, args, strict=True))
+        try:  # what inference left open is decided by the sizes
+            expr.op.infer(types, attrs, InferCtx(expr.op.name, Facts(), span=expr.span))
+        except ShapeMismatchError as error:
+            raise RuntimeShapeError(error.message, span=expr.span, notes=error.notes) from None
+        except SymError:  # a size that there is none of: said in the user's symbols
+            pass
+        self._sized(expr.type)
         try:
             result = expr.op.evaluate(args, tuple(a.type for a in expr.args), attrs, expr.type)
         except RelaxirError:
@@ -273,6 +283,17 @@ class _Frame:
         results = allocate_results(expr.type, self.dims)
         fn(*self._flat_args(expr.args), *results)
         return rebuild(expr.type, iter(results))
+
+
+def _exact_type(t: Type, value: Value) -> Type:
+    """The type with the sizes of a value."""
+    if isinstance(t, TupleType) and isinstance(value, tuple):
+        return TupleType(
+            tuple(_exact_type(f, v) for f, v in zip(t.fields, value, strict=True) if not isinstance(v, int))
+        )
+    if isinstance(t, ShapeType) and isinstance(value, tuple):
+        return ShapeType(tuple(v for v in value if isinstance(v, int)))
+    return TensorType(value.shape, t.dtype) if isinstance(t, TensorType) and isinstance(value, np.ndarray) else t
 
 
 def _leaves(value: Value) -> list[Array]:
