@@ -176,6 +176,7 @@ BAD_POOLS: Final = (
     BadExample(("f32[n, 3, 8, 8]",), "attribute", "kernel (1, 2, 3)", PoolAttrs((1, 2, 3))),
     BadExample(("f32[n, 3, 8]",), "attribute", "strides", PoolAttrs((2,), (0,))),
     BadExample(("bool[n, 3, 8]",), "dtype-mismatch", "x must be one of", PoolAttrs((2,))),
+    BadExample(("f32[]",), "rank-mismatch", "at least one spatial axis", PoolAttrs((2,))),
 )
 
 

@@ -122,7 +122,7 @@ def windows_of(
 
 def check_windows(ctx: InferCtx, attrs: WindowAttrs, rank: int) -> None:
     """Raise unless the attributes fit ``rank`` spatial axes."""
-    if not rank:
+    if rank < 1:
         ctx.fail("x needs at least one spatial axis after (batch, channels)", code="rank-mismatch")
     for name, values in (("strides", attrs.strides), ("dilations", attrs.dilations)):
         if len(values) not in (0, 1, rank):
