@@ -134,7 +134,7 @@ OPEN: tuple[tuple[object, int, int], ...] = (
 def test_what_inference_left_open_is_decided_by_the_sizes(call: object, n: int, m: int) -> None:
     bb = rx.BlockBuilder()
     with bb.function("main", [X, Y]):
-        bb.emit_func_output(call)  # type: ignore[arg-type]  # calls
+        bb.emit_func_output(call)  # type: ignore[arg-type]  # each is a call of an operator
     mod = bb.get()
     for run in (*(lambda *a, p=p: rx.evaluate(p, "main", *a) for p in (mod, REFERENCE(mod))), rx.compile(mod)["main"]):
         with pytest.raises(RuntimeShapeError):

@@ -243,7 +243,7 @@ class _Frame:
             raise
         except IndexError as error:
             raise RuntimeIndexError(f"{expr.op.name}: {error}", span=expr.span) from error
-        except ValueError as error:  # NumPy's word for sizes that do not fit
+        except (ValueError, OverflowError) as error:  # NumPy's words for sizes that do not fit
             raise RuntimeShapeError(f"{expr.op.name}: {error}", span=expr.span) from error
         return _normal(result, expr.type)
 
