@@ -60,6 +60,7 @@ def parse(text: str, constants: Mapping[str, Array] | str | Path | None = None, 
 
     Raises:
         ParseError: with the place in the text.
+        InferError: where a call of an operator has no type; with the place, too.
         ArgumentError: something else than a text.
     """
     check_kind("text", text, str, "pass the text of a module; read a file first")

@@ -72,7 +72,10 @@ def show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.option("--traceback", is_flag=True, help="Show Python's traceback before the message of an error.")
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="Show it.")
 def main(traceback: bool) -> None:
-    """Compile models with dynamic shapes to native code."""
+    """Compile models with dynamic shapes to native code.
+
+    The exit status is 0, 1 after an error, and 2 for a command that is not written as its --help says.
+    """
 
 
 @main.command(name="compile")

@@ -1,4 +1,7 @@
-"""What a user sees when a command fails: one block on standard error and exit status 1, never a traceback."""
+"""What a user sees when a command fails: one block on standard error and exit status 1, never a traceback.
+
+A command line that click itself refuses (an unknown option, no model) shows its usage and ends with 2.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from keyword import iskeyword
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import relaxir as rx
 from relaxir.ir.expr import Array
 from relaxir.runtime.signature import Signature, TensorSpec
+from relaxir.support.arrays import DAMAGE
 from relaxir.support.bfloat16 import float32_to_bfloat16
 from relaxir.support.dtypes import info
 from relaxir.support.errors import ArgumentError, LoadError
@@ -85,7 +85,7 @@ def read_arrays(path: Path) -> Iterator[tuple[str, Array]]:
         else:
             with data:
                 yield from ((name, data[name]) for name in data.files)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except DAMAGE as error:
         reason = error.strerror if isinstance(error, OSError) else None
         code = "load-path" if reason else "load-malformed"
         raise LoadError(f"cannot read `{path}`: {reason or error}", code=code) from error

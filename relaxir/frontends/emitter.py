@@ -8,9 +8,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from relaxir.frontends.values import Value
+from relaxir.ir.attrs import is_symbolic
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Array, Constant, Expr
-from relaxir.ir.op import InferCtx, is_symbolic
+from relaxir.ir.op import InferCtx
 from relaxir.ir.types import ShapeType, TensorType, TupleType
 from relaxir.ops import TABLE
 from relaxir.ops.namespace import make_call
@@ -133,7 +134,7 @@ class Emitter:
         if found is None:
             return None
         if types:  # what is evaluated now must be as well-formed as what is emitted
-            op.infer(types, attrs, InferCtx(op.name, self.facts, (), self.span))
+            op.type_of(types, attrs, InferCtx(op.name, self.facts, (), self.span))
         if isinstance(found, tuple):
             return tuple(Value(TensorType(f.shape, types[0].dtype), None, f) for f in found)
         dtype = "int64" if reads_shape or not types else result_dtype(op.name, types, attrs)

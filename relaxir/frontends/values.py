@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from relaxir.ir.attrs import is_symbolic
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Array, Constant, Expr
-from relaxir.ir.op import is_symbolic
 from relaxir.ir.types import TensorType
 from relaxir.ops import op
 from relaxir.ops.symbolic import SymbolicArray, symbolic_array

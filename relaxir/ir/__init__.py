@@ -1,5 +1,6 @@
 """Graph level: types, expressions, module, builder, abstract operator."""
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import (
     Bind,
@@ -24,7 +25,7 @@ from relaxir.ir.expr import (
     const,
 )
 from relaxir.ir.module import IRModule
-from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
+from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.pending import PendingCall
 from relaxir.ir.types import AnyType, FuncType, PrimType, ShapeType, TensorType, TupleType, Type
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from relaxir.ir.attrs import is_symbolic
 from relaxir.ir.expr import (
     Bind,
     Binding,
@@ -33,10 +34,10 @@ from relaxir.ir.expr import (
 from relaxir.ir.lifting import captured, inherited, passing_on
 from relaxir.ir.loops import COUNTER, loop_problems, loop_type, widen
 from relaxir.ir.module import AnyFunc, IRModule
-from relaxir.ir.op import InferCtx, is_symbolic
+from relaxir.ir.op import InferCtx
 from relaxir.ir.pending import PendingCall, settled
 from relaxir.ir.relations import Subtype, apply_signature, join, learn_cast, subtype
-from relaxir.ir.scope import Scope, attr_symbols, check_name, check_params, outer, variable_names
+from relaxir.ir.scope import Scope, attr_symbols, check_name, check_params, check_reach, outer, variable_names
 from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type, describe, free_dims_of_type, map_type
 from relaxir.support.errors import InferError, VerifyError
 from relaxir.support.spans import Span
@@ -59,6 +60,7 @@ class BlockBuilder:
         self._functions: dict[str, AnyFunc] = dict(module.functions) if module is not None else {}
         self._signatures: dict[str, FuncType] = {}
         self._captured: dict[str, tuple[Var, ...]] = {}
+        self._homes: dict[str, Scope] = {}  # where closures that read values of it were built
         self._scopes: list[Scope] = []
         self._place: Span | None = None
         self._names = variable_names(())
@@ -127,6 +129,8 @@ class BlockBuilder:
         if ret is not None and subtype(body.type, ret, facts) <= Subtype.STATIC_MISMATCH:
             raise InferError(f"function `{name}` is declared to give {describe(ret)}, but gives {describe(body.type)}")
         self._captured[name] = captured(body, params) if nested else ()
+        if self._captured[name]:
+            self._homes[name] = self._scope()
         params = (*params, *self._captured[name])
         check_params(name, params)
         body = passing_on(body, name, self._captured[name])
@@ -307,7 +311,9 @@ class BlockBuilder:
 
     def call(self, callee: str, *args: Emittable) -> Var:
         """Call a graph function of the module (recursion: the function being built, if its ``ret`` is declared)."""
-        values = (*map(self.normalize, args), *self._captured.get(callee, ()))
+        more = self._captured.get(callee, ())
+        check_reach(callee, more, self._homes.get(callee), self._scopes)
+        values = (*map(self.normalize, args), *more)
         func = self._functions.get(callee)
         signature = func.type if isinstance(func, Function) else self._signatures.get(callee)
         if signature is None:
@@ -452,7 +458,7 @@ class BlockBuilder:
         if attrs_new:
             names = ", ".join(f"`{d.name}`" for d in attrs_new)
             ctx.fail(f"symbol {names} is not defined in this function", help="declare it by a parameter or match_cast")
-        type_ = call.op.infer(tuple(a.type for a in args), call.attrs, ctx)
+        type_ = call.op.type_of(tuple(a.type for a in args), call.attrs, ctx)
         self._adopt(ctx)
         return OpCall(call.op, args, call.attrs, type_, span), tuple(ctx.defined)
 

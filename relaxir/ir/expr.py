@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type
 from relaxir.support.bfloat16 import float32_to_bfloat16
 from relaxir.support.dtypes import dtype as canonical_dtype
@@ -20,7 +21,7 @@ from relaxir.support.spans import Span
 from relaxir.sym import Dim, DimLike, Relation
 
 if TYPE_CHECKING:
-    from relaxir.ir.op import Attrs, Op
+    from relaxir.ir.op import Op
 
 Array = NDArray[Any]
 

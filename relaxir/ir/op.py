@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, NoReturn
 
 import numpy as np
 
+from relaxir.ir.attrs import A, Attrs
 from relaxir.ir.expr import Array, Check, Expr
 from relaxir.ir.types import TensorType, TupleType, Type, describe
 from relaxir.support.bfloat16 import bfloat16_to_float32, float32_to_bfloat16
 from relaxir.support.dtypes import info
-from relaxir.support.errors import InferError, ShapeMismatchError, ShapeUnprovenError
+from relaxir.support.errors import InferError, ShapeMismatchError, ShapeUnprovenError, SymError
 from relaxir.support.spans import Span
 from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, free_dims, fresh, min_, mul, sub, to_text
 from relaxir.tir import PrimFunc
@@ -32,11 +33,6 @@ class OpKind(enum.Enum):
     REDUCE = "reduce"
     OUT_FUSABLE = "out_fusable"
     OPAQUE = "opaque"
-
-
-@dataclass(frozen=True, slots=True)
-class Attrs:
-    """Base of all attribute records: frozen dataclasses of ints, floats, strings, dims and tuples of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +202,6 @@ class InferCtx:
         return axis % rank if rank else 0
 
 
-A = TypeVar("A", bound=Attrs)
-
-
 class Op(Generic[A]):
     """One operator. Subclasses state everything about it; the table ``relaxir.ops.OPS`` lists them.
 
@@ -226,6 +219,13 @@ class Op(Generic[A]):
     def infer(self, args: tuple[Type, ...], attrs: A, ctx: InferCtx) -> Type:
         """Result type from operand types; never erases what is known: a fresh symbol for each unknown dimension."""
         raise NotImplementedError
+
+    def type_of(self, args: tuple[Type, ...], attrs: A, ctx: InferCtx) -> Type:
+        """`infer`, and a result of a size that there is none of is the fault of this call."""
+        try:
+            return self.infer(args, attrs, ctx)
+        except SymError as error:
+            ctx.fail(error.message, help=error.help)
 
     def lower(self, args: tuple[TensorType, ...], attrs: A, out: tuple[TensorType, ...]) -> PrimFunc:
         """Loops in block form; parameters are the tensor operands, then the results."""
@@ -273,40 +273,3 @@ def _held(value: Array, t: Type) -> Array:
     if t.dtype == "bfloat16":
         return float32_to_bfloat16(np.asarray(value))
     return np.ascontiguousarray(value, info(t.dtype).numpy).reshape(np.shape(value))
-
-
-def map_attrs(attrs: A, fn: Callable[[DimLike], DimLike]) -> A:
-    """Rewrite every symbolic dimension held in an attribute record (fields and tuples of them)."""
-
-    def visit(v: Any) -> Any:
-        if isinstance(v, tuple):
-            items = tuple(visit(i) for i in v)
-            return v if all(a is b for a, b in zip(items, v, strict=True)) else items
-        if is_symbolic(v):
-            return fn(v)
-        return v
-
-    changed = {}
-    for f in fields(attrs):
-        old = getattr(attrs, f.name)
-        new = visit(old)
-        if new is not old:
-            changed[f.name] = new
-    return replace(attrs, **changed) if changed else attrs
-
-
-def is_symbolic(value: object) -> bool:
-    """Whether a value is a symbolic dimension expression (not a plain number, string, tuple, ...)."""
-    return hasattr(value, "free_symbols") and not isinstance(value, int | float | np.generic)
-
-
-def attr_dims(attrs: Attrs) -> tuple[DimLike, ...]:
-    """Symbolic dimensions held in an attribute record."""
-    found: list[DimLike] = []
-
-    def note(d: DimLike) -> DimLike:
-        found.append(d)
-        return d
-
-    map_attrs(attrs, note)
-    return tuple(found)

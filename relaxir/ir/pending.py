@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.expr import Var
-from relaxir.ir.op import Attrs, Op
+from relaxir.ir.op import Op
 from relaxir.support.spans import Span
 
 

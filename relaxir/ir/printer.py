@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Final
 
+from relaxir.ir.attrs import attr_dims
 from relaxir.ir.const_text import ConstantKeys, inline_text, is_inline, keyed_text
 from relaxir.ir.expr import (
     Array,
@@ -31,7 +32,6 @@ from relaxir.ir.expr import (
     TupleGetItem,
     Var,
 )
-from relaxir.ir.op import attr_dims
 from relaxir.ir.parts import bodies_of, operands, owned_dims
 from relaxir.ir.types import AnyType, FuncType, PrimType, ShapeType, TensorType, TupleType, Type, free_dims_of_type
 from relaxir.support.dtypes import short

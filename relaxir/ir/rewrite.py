@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+from relaxir.ir.attrs import attr_dims, map_attrs
 from relaxir.ir.expr import (
     Bind,
     Binding,
@@ -25,7 +26,6 @@ from relaxir.ir.expr import (
     Var,
 )
 from relaxir.ir.module import IRModule
-from relaxir.ir.op import attr_dims, map_attrs
 from relaxir.ir.parts import bodies_of, operands, owned_dims, with_operands
 from relaxir.ir.types import map_type, type_dims
 from relaxir.sym import Dim, DimLike, Relation, free_dims

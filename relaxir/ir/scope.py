@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from relaxir.ir.attrs import Attrs, attr_dims
 from relaxir.ir.expr import Binding, BindingBlock, Expr, Var
-from relaxir.ir.op import Attrs, attr_dims
 from relaxir.support.errors import VerifyError
 from relaxir.support.names import UniqueNames
+from relaxir.support.spans import Span
 from relaxir.sym import Dim, DimLike, free_dims
 
 
@@ -53,6 +54,17 @@ def check_params(name: str, params: Sequence[Var]) -> None:
                 help="give each parameter a name of its own",
             )
         seen.add(p.name)
+
+
+def check_reach(callee: str, read: Sequence[Var], home: Scope | None, scopes: Sequence[Scope]) -> None:
+    """Raise VerifyError for the call of a closure outside of ``home``, where it was built and what it reads is."""
+    if home is not None and not any(s is home for s in scopes):
+        raise VerifyError(
+            f"`{callee}` reads {', '.join(f'`{v.name}`' for v in read)} from where it was built, and is called outside",
+            code="verify-scope",
+            span=Span.caller(),
+            help="call it inside, or give it what it reads as parameters",
+        )
 
 
 def outer(rename: Callable[[DimLike], DimLike], defined: Sequence[Dim]) -> Callable[[DimLike], DimLike]:

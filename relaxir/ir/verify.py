@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from relaxir.ir.attrs import attr_dims
 from relaxir.ir.expr import (
     Bind,
     BindingBlock,
@@ -50,7 +51,6 @@ from relaxir.ir.expr import (
 )
 from relaxir.ir.loops import loop_problems, loop_type
 from relaxir.ir.module import IRModule
-from relaxir.ir.op import attr_dims
 from relaxir.ir.parts import bodies_of, operands
 from relaxir.ir.relations import Subtype, apply_signature, join, subtype
 from relaxir.ir.retype import TypeScope, disagreement, rename_fresh
@@ -350,7 +350,7 @@ class _Checker:
         inferred: Type | None = None
         try:
             if isinstance(value, OpCall):
-                inferred = value.op.infer(tuple(a.type for a in value.args), value.attrs, ctx)
+                inferred = value.op.type_of(tuple(a.type for a in value.args), value.attrs, ctx)
             elif isinstance(value, FuncCall):
                 callee = self.module.functions.get(value.callee)
                 if not isinstance(callee, Function):

@@ -9,8 +9,9 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
+from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.common import (
     BOOL,
@@ -178,8 +179,6 @@ class Attention(Op[AttentionAttrs]):
         for t, name in ((q, "q"), (k, "k"), (v, "v")):
             if t.rank != 4:
                 ctx.fail(f"{name} has rank {t.rank}, expected (batch, heads, length, size)", code="rank-mismatch")
-        if attrs.empty_rows not in ("nan", "zero", "guard"):
-            ctx.fail(f"empty_rows must be nan, zero or guard, got {attrs.empty_rows}", code="attribute")
         if not set(attrs.rows_first) <= set(OPERANDS):
             ctx.fail(f"rows_first must be letters of {OPERANDS}, got {attrs.rows_first}", code="attribute")
         qs, ks, vs = (swap_heads(t.shape, n in attrs.rows_first) for t, n in ((q, "q"), (k, "k"), (v, "v")))

@@ -6,8 +6,9 @@ from typing import Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs, BadExample, InferCtx
+from relaxir.ir.op import BadExample, InferCtx
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.common import FLOATS, INTEGERS, NUMERIC, check_dtype, tensors_of
 from relaxir.ops.elementwise import Binary, binary_examples

@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Array, Constant
 from relaxir.ir.expr import Expr as GraphExpr
 from relaxir.ir.expr import const as constant
-from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
+from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.binary import Add, Multiply
 from relaxir.ops.common import FLOATS, check_dtype, check_same_dtype, compute_dtype, load_wide, tensors_of, widen

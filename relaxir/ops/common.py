@@ -80,5 +80,3 @@ def float_examples(low: float = -2.0, high: float = 2.0, **attrs: Any) -> tuple[
 
 FLOAT_EXAMPLES: Final = float_examples()
 NOT_FLOAT: Final = (BadExample(("i32[n]",), "dtype-mismatch", "x must be one of"),)
-NO_WORD: Final[Any] = "nothing"
-"""What no attribute that chooses among words accepts: for bad examples."""

@@ -6,8 +6,9 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs, BadExample, Example
+from relaxir.ir.op import BadExample, Example
 from relaxir.ops.binary import BAD_PAIRS
 from relaxir.ops.common import ALL, BOOL, INTEGERS, NUMERIC
 from relaxir.ops.elementwise import Binary, Unary, binary_examples

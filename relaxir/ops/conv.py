@@ -8,12 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
+from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.common import NUMERIC, check_dtype, check_same_dtype, compute_dtype, load_wide, tensors_of, widen
 from relaxir.ops.kernels import input_of, output_of
-from relaxir.ops.windows import AutoPad, check_windows, taps, tuples, window_counts, windows_of
+from relaxir.ops.windows import AutoPad, check_windows, taps, window_counts, windows_of
 from relaxir.sym import DimLike, floordiv, mod, mul
 from relaxir.tir import Buffer, Combine, Expr, PrimFunc, ProgramBuilder, cast, const, select
 
@@ -33,9 +34,6 @@ class ConvAttrs(Attrs):
     auto_pad: AutoPad = "NOTSET"
     """NOTSET uses ``padding``; SAME_* give ``ceil(extent / stride)`` windows, with an odd zero at the end (UPPER)
     or at the begin (LOWER); VALID pads nothing."""
-
-    def __post_init__(self) -> None:
-        tuples(self, "strides", "padding", "dilations")
 
 
 CONV_PARAMS: Final = (

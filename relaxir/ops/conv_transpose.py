@@ -14,7 +14,7 @@ from relaxir.ir.types import TensorType, Type
 from relaxir.ops.common import NUMERIC, compute_dtype, load_wide, widen
 from relaxir.ops.conv import ConvAttrs, check_bias, check_groups, conv_operands, guarded
 from relaxir.ops.kernels import input_of, output_of, within
-from relaxir.ops.windows import check_windows, pads_of, per_axis, same_pads, span_of, tuples
+from relaxir.ops.windows import check_windows, pads_of, per_axis, same_pads, span_of
 from relaxir.sym import DimLike, Facts, add, ceildiv, floordiv, max_, mod, mul, sub
 from relaxir.tir import Buffer, Combine, Expr, PrimFunc, ProgramBuilder, as_expr, cast, const, eq
 
@@ -27,9 +27,6 @@ class ConvTransposeAttrs(ConvAttrs):
     """Zero columns added at the ends of the result, one per spatial axis (0)."""
     output_shape: tuple[DimLike, ...] = ()
     """Spatial extents of the result; replaces ``padding``. Empty: they follow from the other attributes."""
-
-    def __post_init__(self) -> None:
-        tuples(self, "strides", "padding", "dilations", "output_padding", "output_shape")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs as BaseAttrs
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Array, TupleGetItem
 from relaxir.ir.expr import Expr as GraphExpr
-from relaxir.ir.op import Attrs as BaseAttrs
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, Param
 from relaxir.ir.types import TensorType, TupleType, Type
 from relaxir.ops.creation import read_size

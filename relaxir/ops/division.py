@@ -9,8 +9,9 @@ from typing import Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs, Example
+from relaxir.ir.op import Example
 from relaxir.ops.binary import BAD_BOOLS, BAD_PAIRS
 from relaxir.ops.common import FLOATS, NUMERIC
 from relaxir.ops.elementwise import Binary

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs as BaseAttrs
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Array, TupleExpr, TupleGetItem
 from relaxir.ir.expr import Expr as GraphExpr
-from relaxir.ir.op import Attrs as BaseAttrs
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, Param
 from relaxir.ir.types import TensorType, TupleType, Type
 from relaxir.ops.creation import read_size
@@ -22,7 +22,23 @@ from relaxir.ops.movement import Reshape, Squeeze
 from relaxir.ops.radix import sort_rows
 from relaxir.ops.slicing import StridedSlice
 from relaxir.sym import DimLike, product
-from relaxir.tir import Buffer, Combine, Expr, If, PrimFunc, ProgramBuilder, Stmt, Store, cast, const, eq, ne, select
+from relaxir.tir import (
+    Assert,
+    Buffer,
+    Combine,
+    Expr,
+    If,
+    PrimFunc,
+    ProgramBuilder,
+    Stmt,
+    Store,
+    as_expr,
+    cast,
+    const,
+    eq,
+    ne,
+    select,
+)
 
 
 def tensor_type(value: GraphExpr) -> TensorType:
@@ -78,7 +94,10 @@ def is_set(value: Expr) -> Expr:
 
 
 class NonzeroFill(Op["NonzeroFill.Attrs"]):
-    """Indices of the first ``count`` elements that are not 0: ``i64[rank, count]``. TVM: -, ONNX: part of NonZero."""
+    """Indices of the first ``count`` elements that are not 0: ``i64[rank, count]``; with fewer of them the call fails.
+
+    TVM: -, ONNX: part of NonZero.
+    """
 
     @dataclass(frozen=True, slots=True)
     class Attrs(BaseAttrs):
@@ -91,10 +110,15 @@ class NonzeroFill(Op["NonzeroFill.Attrs"]):
         Example(("bool[3]",), "i64[1, 2]", Attrs(2), values=([True, False, True],)),
         Example(("f32[2, 2]",), "i64[2, 3]", Attrs(3), values=([[1, 0], [2, 3]],)),
     )
+    bad_examples = (BadExample(("bool[]",), "rank-mismatch", "x is a scalar", Attrs(0)),)
 
     def infer(self, args: tuple[Type, ...], attrs: NonzeroFill.Attrs, ctx: InferCtx) -> Type:
         """One row per axis."""
-        return TensorType((ctx.tensor(args, 0, "x").rank, attrs.count), "int64")
+        x = ctx.tensor(args, 0, "x")
+        if not x.rank:
+            ctx.fail("x is a scalar, expected at least one axis", code="rank-mismatch")
+        ctx.require_at_least(0, attrs.count, "count")
+        return TensorType((x.rank, attrs.count), "int64")
 
     def lower(self, args: tuple[TensorType, ...], attrs: NonzeroFill.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:
         """One serial pass, which writes every place and lets the next one take its room where it does not count."""
@@ -109,14 +133,20 @@ class NonzeroFill(Op["NonzeroFill.Attrs"]):
                 counted = assign(found, found[()] + cast(is_set(x.at(i)), "int64"))
                 return when(found[()] < attrs.count, *rows, counted)
 
-            return scoped((found,), assign(found, 0), nest("i", x.shape, visit))
+            wanted = as_expr(attrs.count)
+            message = f"{self.name}: {{}} elements are not 0, fewer than {{}}"
+            enough = Assert(found[()] >= wanted, "runtime-shape", message, (found[()], wanted))
+            return scoped((found,), assign(found, 0), nest("i", x.shape, visit), enough)
 
         f.block("scan", (), scan)
         return f.build()
 
     def reference(self, args: tuple[Array, ...], attrs: NonzeroFill.Attrs) -> Array:
         """np.nonzero."""
-        return np.stack(np.nonzero(args[0]))[:, : int(attrs.count)].astype(np.int64)
+        found = np.stack(np.nonzero(args[0]))
+        if found.shape[1] < int(attrs.count):
+            raise ValueError(f"{found.shape[1]} elements are not 0, fewer than {attrs.count}")
+        return found[:, : int(attrs.count)].astype(np.int64)
 
 
 class Nonzero(Op[BaseAttrs]):

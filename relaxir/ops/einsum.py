@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs as BaseAttrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs as BaseAttrs
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.common import NUMERIC, broadcast_read, check_dtype, check_same_dtype, compute_dtype, tensors_of

@@ -6,8 +6,9 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs, Example, InferCtx, Op, OpKind, Param
+from relaxir.ir.op import Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.common import (
     FLOAT_EXAMPLES,

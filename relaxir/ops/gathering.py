@@ -7,8 +7,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs as BaseAttrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs as BaseAttrs
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.kernels import check_index, index_of, input_of, output_of, within
@@ -54,7 +54,6 @@ class Take(Op["Take.Attrs"]):
         BadExample(("f32[n]", "f32[m]"), "dtype-mismatch", "indices"),
         BadExample(("f32[n]", "i64[m]"), "axis-range", "axis 1", Attrs(1)),
         BadExample(("f32[]", "i64[m]"), "axis-range", "axis 0"),
-        BadExample(("f32[n]", "i64[m]"), "attribute", "mode", Attrs(0, "no")),  # type: ignore[arg-type]  # wrong mode
     )
 
     def infer(self, args: tuple[Type, ...], attrs: Take.Attrs, ctx: InferCtx) -> Type:
@@ -63,8 +62,6 @@ class Take(Op["Take.Attrs"]):
         if not x.rank:
             ctx.fail("axis 0 is out of range for rank 0", code="axis-range")
         axis = ctx.axis(attrs.axis, x.rank)
-        if attrs.mode not in ("raise", "clip", "wrap"):
-            ctx.fail(f"no mode `{attrs.mode}`", code="attribute", help="use raise, clip or wrap")
         return TensorType((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)
 
     def lower(self, args: tuple[TensorType, ...], attrs: Take.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:

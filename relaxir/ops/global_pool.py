@@ -7,16 +7,17 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Array
 from relaxir.ir.expr import Expr as GraphExpr
-from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
+from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.common import FLOATS, NUMERIC, check_dtype, compute_dtype, load_wide, widen
 from relaxir.ops.kernels import emit_op, input_of, let, nest, output_of, seq, unravel, when, within
 from relaxir.ops.pooling import powered, rooted
 from relaxir.ops.reduce import Max, Mean, ReduceAttrs, Rows
-from relaxir.ops.windows import pads_of, per_axis, tuples
+from relaxir.ops.windows import pads_of, per_axis
 from relaxir.sym import DimLike, add, mul, product, sub
 from relaxir.tir import Assert, Combine, Expr, PrimFunc, ProgramBuilder, Stmt, Store, Var, cast, const
 
@@ -150,9 +151,6 @@ class UnpoolAttrs(Attrs):
     """Padding, as for `max_pool`."""
     output_shape: tuple[DimLike, ...] = ()
     """Shape of the result, of x's rank; empty: ``(extent - 1) * stride + kernel - pads`` along each spatial axis."""
-
-    def __post_init__(self) -> None:
-        tuples(self, "kernel", "strides", "padding")
 
     def natural(self, shape: tuple[DimLike, ...]) -> tuple[DimLike, ...]:
         """Shape of the pooled tensor, as far as the results tell: what the places count in."""

@@ -15,10 +15,11 @@ from typing import Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Array, Constant
 from relaxir.ir.expr import Expr as GraphExpr
-from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
+from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.binary import Multiply, Subtract
 from relaxir.ops.common import check_dtype, tensors_of

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Expr as GraphExpr
 from relaxir.ir.expr import Var as GraphVar
-from relaxir.ir.op import Attrs, Op
+from relaxir.ir.op import Op
 from relaxir.ir.pending import PendingCall
 from relaxir.ir.types import TensorType
 from relaxir.sym import DimLike, product

@@ -6,8 +6,9 @@ from typing import Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, Param
+from relaxir.ir.op import BadExample, Example, InferCtx, Op, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.common import FLOATS, check_dtype, compute_dtype, load_wide, widen
 from relaxir.ops.kernels import assign, cell, input_of, let, loop, nest, output_of, scoped, seq, when

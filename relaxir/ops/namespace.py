@@ -6,20 +6,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-import numpy as np
-
-from relaxir.ir.op import Attrs, Op, is_symbolic
+from relaxir.ir.attrs import Attrs, make_attrs
+from relaxir.ir.op import Op
 from relaxir.ir.pending import PendingCall
 from relaxir.support.errors import InferError
 from relaxir.support.spans import Span
-from relaxir.sym import normalize
 
 
 class OpNamespace:
     """``namespace.add(x, y)``; attributes are keywords, or positional after the operands.
 
     Raises:
-        InferError: for a wrong number of operands or an unknown attribute.
+        InferError: for a wrong number of operands, an unknown attribute, or a value that an attribute cannot have.
     """
 
     def __init__(self, table: Mapping[str, Op[Any]]) -> None:
@@ -47,20 +45,13 @@ class OpNamespace:
 def make_call(op: Op[Any], args: tuple[object, ...], attrs: Mapping[str, object], span: Span | None) -> PendingCall:
     """Sort positional values into operands and attributes, and build the attribute record."""
     operands, rest = _operands(op, args)
-    record = fields(op.Attrs)
-    if len(rest) > len(record):
+    names = [f.name for f in fields(op.Attrs)]
+    if len(rest) > len(names):
         raise InferError(f"{op.name}: too many operands", code="arity", span=span)
-    given = dict(zip((f.name for f in record), rest, strict=False)) | dict(attrs)
-    unknown = set(given) - {f.name for f in record}
-    if unknown:
-        raise InferError(f"{op.name}: no attribute `{min(unknown)}`", code="attribute", span=span)
     required = sum(not (p.variadic or p.optional) for p in op.params)
     if len(operands) < required:
         raise InferError(f"{op.name}: expected {required} operands, got {len(operands)}", code="arity", span=span)
-    try:
-        values: Attrs = op.Attrs(**{k: plain(v) for k, v in given.items()})
-    except TypeError as error:
-        raise InferError(f"{op.name}: {error}", code="attribute", span=span) from error
+    values: Attrs = make_attrs(op.name, op.Attrs, dict(zip(names, rest, strict=False)) | dict(attrs), span)
     return PendingCall(op, operands, values, span)
 
 
@@ -76,12 +67,3 @@ def _operands(op: Op[Any], args: tuple[object, ...]) -> tuple[tuple[object, ...]
     while operands and operands[-1] is None and op.params[len(operands) - 1].optional:
         operands = operands[:-1]
     return operands, args[count:]
-
-
-def plain(value: Any) -> Any:
-    """Lists become tuples, NumPy scalars Python ones, sympy expressions normalised dims."""
-    if isinstance(value, list | tuple):
-        return tuple(plain(v) for v in value)
-    if isinstance(value, np.generic):
-        return value.item()
-    return normalize(value) if is_symbolic(value) else value

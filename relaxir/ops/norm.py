@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
+from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.common import FLOATS, check_dtype, check_same_dtype, compute_dtype, load_wide, tensors_of, widen
 from relaxir.ops.reduce import Rows, count_expr, known_axes, reduced_axes
@@ -25,10 +26,6 @@ class NormAttrs(Attrs):
     """Axes that form a row, negative from the end."""
     epsilon: float = 1e-5
     """Added to the variance before the root."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.axes, int):
-            object.__setattr__(self, "axes", (self.axes,))
 
 
 SCALE: Final = Param("scale", "shape of the normalised axes", optional=True)
@@ -175,10 +172,6 @@ class MeanVarianceAttrs(Attrs):
     """Attributes of `MeanVarianceNormalization`."""
 
     axes: tuple[int, ...] = (0, 2, 3)
-
-    def __post_init__(self) -> None:
-        if isinstance(self.axes, int):
-            object.__setattr__(self, "axes", (self.axes,))
 
 
 class MeanVarianceNormalization(Op[MeanVarianceAttrs]):

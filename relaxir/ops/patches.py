@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
+from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type, describe
 from relaxir.ops.common import NUMERIC, check_dtype, compute_dtype, load_wide
 from relaxir.ops.conv import guarded
@@ -19,7 +20,6 @@ from relaxir.ops.windows import (
     check_windows,
     known_counts,
     taps,
-    tuples,
     window_counts,
     windows_of,
 )
@@ -41,9 +41,6 @@ class PatchAttrs(Attrs):
     """Distance of neighbouring taps (1)."""
     auto_pad: AutoPad = "NOTSET"
     """As for `conv`."""
-
-    def __post_init__(self) -> None:
-        tuples(self, "kernel", "strides", "padding", "dilations")
 
 
 @dataclass(frozen=True, slots=True)

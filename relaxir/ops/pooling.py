@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
+from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, TupleType, Type
 from relaxir.ops.common import FLOATS, NUMERIC, check_dtype, compute_dtype, load_wide
 from relaxir.ops.conv import conjunction, guarded
@@ -21,7 +22,6 @@ from relaxir.ops.windows import (
     check_windows,
     known_counts,
     taps,
-    tuples,
     window_counts,
     windows_of,
 )
@@ -64,9 +64,6 @@ class PoolAttrs(Attrs):
     """Also give windows that reach beyond the padded end, if they start inside x or the begin padding."""
     auto_pad: AutoPad = "NOTSET"
     """NOTSET uses ``padding``; SAME_* give ``ceil(extent / stride)`` windows; VALID pads nothing."""
-
-    def __post_init__(self) -> None:
-        tuples(self, "kernel", "strides", "padding", "dilations")
 
     def taps_of(self, rank: int) -> tuple[int, ...]:
         """Extent of the window along each spatial axis."""
@@ -179,6 +176,7 @@ BAD_POOLS: Final = (
     BadExample(("f32[n, 3, 8, 8]",), "attribute", "kernel (1, 2, 3)", PoolAttrs((1, 2, 3))),
     BadExample(("f32[n, 3, 8]",), "attribute", "strides", PoolAttrs((2,), (0,))),
     BadExample(("bool[n, 3, 8]",), "dtype-mismatch", "x must be one of", PoolAttrs((2,))),
+    BadExample(("f32[]",), "rank-mismatch", "at least one spatial axis", PoolAttrs((2,))),
 )
 
 

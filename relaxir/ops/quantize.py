@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs as BaseAttrs
+from relaxir.ir.attrs import DTypeName
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Array, TupleExpr
 from relaxir.ir.expr import Expr as GraphExpr
-from relaxir.ir.op import Attrs as BaseAttrs
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, TupleType, Type
 from relaxir.ops.binary import Maximum, Minimum, Subtract
@@ -58,7 +59,7 @@ class ScaleAttrs(BaseAttrs):
 class QuantizeAttrs(ScaleAttrs):
     """Attributes of what gives integers."""
 
-    dtype: str = ""
+    dtype: DTypeName | Literal[""] = ""
     """Type of the result; empty: the zero point's, or uint8 if there is none."""
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Literal, get_args
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Array, Expr, TupleExpr
-from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
+from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, TupleType, Type
 from relaxir.ops.binary import BINARY
 from relaxir.ops.common import FLOATS, check_dtype, check_same_dtype, tensors_of
@@ -19,7 +19,7 @@ from relaxir.ops.joining import JOINING
 from relaxir.ops.kernels import emit_op
 from relaxir.ops.matmul import MATMUL, wide_matmul
 from relaxir.ops.movement import MOVEMENT
-from relaxir.ops.recurrent_cells import ACTIVATIONS, DEFAULTS, GATES, Activation
+from relaxir.ops.recurrent_cells import ACTIVATIONS, DEFAULTS, GATES, Activation, CellAttrs, CellName, check_activations
 from relaxir.ops.recurrent_kernel import ScanAttrs
 from relaxir.ops.recurrent_scan import RECURRENT_SCAN, tile_lanes
 from relaxir.ops.slicing import SLICING
@@ -33,23 +33,13 @@ PARTS: Final[Mapping[str, Op[Any]]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class LayerAttrs(Attrs):
+class LayerAttrs(CellAttrs):
     """Attributes of recurrent layers."""
 
     direction: Direction = "forward"
     """Which ways the sequences are read."""
     activations: tuple[Activation, ...] = ()
     """Name, alpha and beta of each activation, direction after direction; empty: sigmoid for gates, else tanh."""
-    clip: float = 0.0
-    """Limit of the sums of the gates; 0: none."""
-    linear_before_reset: bool = False
-    """A GRU's reset gate scales the product with the state (and its bias), not the state."""
-    input_forget: bool = False
-    """An LSTM's forget gate is one minus the input gate."""
-    peepholes: bool = False
-    """There is an operand with an LSTM's peephole weights."""
-    lengths: bool = False
-    """There is an operand with the length of each sequence; it comes last."""
 
     @property
     def reversed(self) -> tuple[bool, ...]:
@@ -132,7 +122,7 @@ class Layer(Op[LayerAttrs]):
 
     Attrs = LayerAttrs
     kind = OpKind.OPAQUE
-    cell: ClassVar[str]
+    cell: ClassVar[CellName]
     inputs_last: ClassVar[bool] = True  # w is (directions, gates, in), r likewise; else (directions, in, gates)
     integers: ClassVar[tuple[str, ...]] = ("lengths",)  # operands that are not floats
     extra: ClassVar[tuple[str, ...]] = ()  # further operands, behind the states
@@ -161,14 +151,9 @@ class Layer(Op[LayerAttrs]):
     def infer(self, args: tuple[Type, ...], attrs: LayerAttrs, ctx: InferCtx) -> Type:
         """States of all steps, then the last ones."""
         names = self.names(attrs)
-        if attrs.direction not in get_args(Direction):
-            ctx.fail(f"direction must be one of {', '.join(get_args(Direction))}", code="attribute")
-        ways, each = len(attrs.reversed), len(DEFAULTS[self.cell])
-        if attrs.activations and len(attrs.activations) != ways * each:
-            ctx.fail(f"expected {ways * each} activations, got {len(attrs.activations)}", code="attribute")
-        unknown = [name for name, _, _ in attrs.activations if name not in ACTIVATIONS]
-        if unknown:
-            ctx.fail(f"activation must be one of {', '.join(ACTIVATIONS)}, got {unknown[0]!r}", code="attribute")
+        ways = len(attrs.reversed)
+        if attrs.activations:
+            check_activations(ctx, attrs.activations, ways * len(DEFAULTS[self.cell]))
         if len(args) != len(names):
             ctx.fail(f"expected {len(names)} operands ({', '.join(names)}), got {len(args)}", code="arity")
         types = dict(zip(names, tensors_of(ctx, args, names), strict=True))
@@ -197,14 +182,14 @@ class Layer(Op[LayerAttrs]):
         default = tuple((name, *ACTIVATIONS[name][1:]) for name in DEFAULTS[self.cell])
         chosen = attrs.activations[way * each : (way + 1) * each] or default
         return ScanAttrs(
-            self.cell,
-            chosen,
-            attrs.reversed[way],
-            attrs.clip,
-            attrs.linear_before_reset and self.cell == "gru",
-            attrs.input_forget,
-            attrs.peepholes,
-            attrs.lengths,
+            clip=attrs.clip,
+            linear_before_reset=attrs.linear_before_reset and self.cell == "gru",
+            input_forget=attrs.input_forget,
+            peepholes=attrs.peepholes,
+            lengths=attrs.lengths,
+            cell=self.cell,
+            activations=chosen,
+            reverse=attrs.reversed[way],
         )
 
     def decompose(self, args: tuple[Expr, ...], attrs: LayerAttrs, bb: BlockBuilder) -> Expr | None:
@@ -286,12 +271,12 @@ class LSTM(Layer):
             ("f32[s, b, 5]", "f32[2, 12, 5]", "f32[2, 12, 3]", "f32[2, 24]", "f32[2, b, 3]", "f32[2, b, 3]",
              "f32[2, 9]", "i32[b]"),
             ("f32[s, 2, b, 3]", "f32[2, b, 3]", "f32[2, b, 3]"),
-            LayerAttrs("bidirectional", peepholes=True, lengths=True),
+            LayerAttrs(direction="bidirectional", peepholes=True, lengths=True),
         ),
         Example(
             ("f32[s, b, n]", "f32[1, 8, n]", "f32[1, 8, 2]", "f32[1, 16]", "f32[1, b, 2]", "f32[1, b, 2]"),
             ("f32[s, 1, b, 2]", "f32[1, b, 2]", "f32[1, b, 2]"),
-            LayerAttrs("reverse", clip=0.5),
+            LayerAttrs(direction="reverse", clip=0.5),
         ),
     )  # fmt: skip
     bad_examples = (
@@ -318,7 +303,7 @@ class GRU(Layer):
         Example(
             ("f32[s, b, 5]", "f32[2, 9, 5]", "f32[2, 9, 3]", "f32[2, 18]", "f32[2, b, 3]"),
             ("f32[s, 2, b, 3]", "f32[2, b, 3]"),
-            LayerAttrs("bidirectional", linear_before_reset=True),
+            LayerAttrs(direction="bidirectional", linear_before_reset=True),
         ),
         Example(
             ("f32[s, b, 5]", "f32[1, 9, 5]", "f32[1, 9, 3]", "f32[1, 18]", "f32[1, b, 3]", "i32[b]"),
@@ -350,7 +335,7 @@ class RNN(Layer):
         Example(
             ("f32[s, b, 5]", "f32[2, 3, 5]", "f32[2, 3, 3]", "f32[2, 6]", "f32[2, b, 3]", "i32[b]"),
             ("f32[s, 2, b, 3]", "f32[2, b, 3]"),
-            LayerAttrs("bidirectional", (("relu", 0.0, 0.0), ("affine", 0.5, 0.1)), lengths=True),
+            LayerAttrs(direction="bidirectional", activations=(("relu", 0.0, 0.0), ("affine", 0.5, 0.1)), lengths=True),
         ),
     )
     bad_examples = (

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
+from relaxir.ir.op import InferCtx
 from relaxir.tir import BinOp, Expr, Intrinsic, as_expr, binary, call, select
 
 Number = Any
@@ -91,6 +93,26 @@ Activation = tuple[str, float, float]
 """Name, alpha, beta."""
 
 
+CellName = Literal["lstm", "gru", "rnn"]
+"""Which equations."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellAttrs(Attrs):
+    """What the attributes of layers and of the recurrence of one direction share."""
+
+    clip: float = 0.0
+    """Limit of the sums of the gates; 0: none."""
+    linear_before_reset: bool = False
+    """A GRU's reset gate scales the product with the state (and its bias), not the state."""
+    input_forget: bool = False
+    """An LSTM's forget gate is one minus the input gate."""
+    peepholes: bool = False
+    """An LSTM's gates see the cell state, by weights that are an operand."""
+    lengths: bool = False
+    """There is an operand with the length of each sequence; it comes last."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """What the equations of one direction depend on.
@@ -142,3 +164,12 @@ DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"lstm": ("sigmoid", "tanh", "tanh"), "gru": ("sigmoid", "tanh"), "rnn": ("tanh",)}
 )
 """Default activations of each kind of cell."""
+
+
+def check_activations(ctx: InferCtx, given: Sequence[Activation], count: int) -> None:
+    """Raise unless there are as many as the equations have, all known by name."""
+    if len(given) != count:
+        ctx.fail(f"expected {count} activations, got {len(given)}", code="attribute")
+    for name, _, _ in given:
+        if name not in ACTIVATIONS:
+            ctx.fail(f"activation must be one of {', '.join(ACTIVATIONS)}, got '{name}'", code="attribute")

@@ -7,11 +7,10 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from relaxir.cost import CALL_COST
-from relaxir.ir.op import Attrs
 from relaxir.ir.types import TensorType
 from relaxir.ops.common import compute_dtype, load_wide
 from relaxir.ops.kernels import input_of, let, loop, output_of, seq
-from relaxir.ops.recurrent_cells import GATES, Cell, ProgramAlgebra
+from relaxir.ops.recurrent_cells import GATES, Activation, Cell, CellAttrs, CellName, ProgramAlgebra
 from relaxir.ops.recurrent_product import ByteProduct, FloatProduct, Product
 from relaxir.sym import DimLike, ceildiv, dim, product, to_text
 from relaxir.tir import (
@@ -47,25 +46,15 @@ VECTOR: Final = ForKind.VECTOR
 
 
 @dataclass(frozen=True, slots=True)
-class ScanAttrs(Attrs):
+class ScanAttrs(CellAttrs):
     """Attributes of `RecurrentScan`."""
 
-    cell: str = "rnn"
-    """``lstm``, ``gru`` or ``rnn``."""
-    activations: tuple[tuple[str, float, float], ...] = (("tanh", 0.0, 0.0),)
+    cell: CellName = "rnn"
+    """Which equations."""
+    activations: tuple[Activation, ...] = (("tanh", 0.0, 0.0),)
     """Name, alpha and beta of each activation, in ONNX's order."""
     reverse: bool = False
     """Each sequence runs from its end."""
-    clip: float = 0.0
-    """Limit of the sums of the gates; 0: none."""
-    linear_before_reset: bool = False
-    """A GRU's reset gate scales the product with the state (and its bias), not the state."""
-    input_forget: bool = False
-    """An LSTM's forget gate is one minus the input gate."""
-    peepholes: bool = False
-    """An LSTM's gates see the cell state."""
-    lengths: bool = False
-    """There is an operand with the length of each sequence."""
     quantized: bool = False
     """Weights are int8 in words of four; there are operands with the scale of each column and its sum of weights."""
 

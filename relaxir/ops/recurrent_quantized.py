@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.expr import Array, Expr
-from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, Param
+from relaxir.ir.op import BadExample, Example, InferCtx, Op, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.binary import BINARY
 from relaxir.ops.common import check_dtype
@@ -94,7 +95,7 @@ class QuantizedLSTM(Layer):
             ("f32[s, b, 5]", "i8[2, 5, 12]", "i8[2, 3, 12]", "f32[2, 24]", "f32[2, b, 3]", "f32[2, b, 3]",
              "f32[2, 12]", "f32[2, 12]", "f32[2, 9]", "i32[b]"),
             ("f32[s, 2, b, 3]", "f32[2, b, 3]", "f32[2, b, 3]"),
-            LayerAttrs("bidirectional", peepholes=True, lengths=True),
+            LayerAttrs(direction="bidirectional", peepholes=True, lengths=True),
             values=(*(None,) * 6, ((0.01,) * 12,) * 2, ((0.02,) * 12,) * 2),
             low=-5.0,
             high=5.0,
@@ -103,7 +104,7 @@ class QuantizedLSTM(Layer):
             ("f32[s, b, n]", "i8[1, n, 64]", "i8[1, 16, 64]", "f32[1, 128]", "f32[1, b, 16]", "f32[1, b, 16]",
              "f32[1, 64]", "f32[1, 64]"),
             ("f32[s, 1, b, 16]", "f32[1, b, 16]", "f32[1, b, 16]"),
-            LayerAttrs("reverse", clip=0.5),
+            LayerAttrs(direction="reverse", clip=0.5),
             values=(*(None,) * 6, ((0.01,) * 64,), ((0.02,) * 64,)),
             low=-5.0,
             high=5.0,

@@ -11,7 +11,7 @@ from relaxir.ir.expr import Array
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, TupleType, Type
 from relaxir.ops.common import FLOATS, check_dtype, check_same_dtype, tensors_of, widen
-from relaxir.ops.recurrent_cells import GATES, ArrayAlgebra
+from relaxir.ops.recurrent_cells import DEFAULTS, GATES, ArrayAlgebra, check_activations
 from relaxir.ops.recurrent_kernel import LANES, Kernel, Operands, ScanAttrs, present_operands
 from relaxir.ops.recurrent_product import BYTES, byte_product
 from relaxir.tir import PrimFunc
@@ -49,14 +49,14 @@ class RecurrentScan(Op[ScanAttrs]):
         Example(
             ("f32[s, b, 72]", "f32[4, 18, 18]", "f32[b, 18]", "f32[b, 18]"),
             ("f32[s, b, 18]", "f32[b, 18]", "f32[b, 18]"),
-            ScanAttrs("lstm", LSTM_FUNCTIONS, reverse=True),
+            ScanAttrs(cell="lstm", activations=LSTM_FUNCTIONS, reverse=True),
         ),
         Example(
             ("f32[s, b, 8]", "f32[4, 2, 2]", "f32[b, 2]", "f32[b, 2]", "f32[6]", "i32[b]"),
             ("f32[s, b, 2]", "f32[b, 2]", "f32[b, 2]"),
             ScanAttrs(
-                "lstm",
-                (("hardsigmoid", 0.2, 0.5), ("softsign", 0.0, 0.0), ("elu", 1.0, 0.0)),
+                cell="lstm",
+                activations=(("hardsigmoid", 0.2, 0.5), ("softsign", 0.0, 0.0), ("elu", 1.0, 0.0)),
                 clip=0.7,
                 input_forget=True,
                 peepholes=True,
@@ -66,17 +66,19 @@ class RecurrentScan(Op[ScanAttrs]):
         Example(
             ("f32[s, b, 6]", "f32[3, 2, 2]", "f32[b, 2]", "i32[b]"),
             ("f32[s, b, 2]", "f32[b, 2]"),
-            ScanAttrs("gru", (("sigmoid", 0.0, 0.0), ("leakyrelu", 0.1, 0.0)), reverse=True, lengths=True),
+            ScanAttrs(
+                cell="gru", activations=(("sigmoid", 0.0, 0.0), ("leakyrelu", 0.1, 0.0)), reverse=True, lengths=True
+            ),
         ),
         Example(
             ("f16[s, b, 6]", "f16[3, 2, 2]", "f16[b, 2]", "f16[2]"),
             ("f16[s, b, 2]", "f16[b, 2]"),
-            ScanAttrs("gru", (("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0)), linear_before_reset=True),
+            ScanAttrs(cell="gru", activations=(("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0)), linear_before_reset=True),
         ),
         Example(
             ("f32[s, b, 96]", "f32[6, 32, 16]", "f32[b, 32]"),
             ("f32[s, b, 32]", "f32[b, 32]"),
-            ScanAttrs("gru", (("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0))),
+            ScanAttrs(cell="gru", activations=(("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0))),
             low=-0.5,
             high=0.5,
         ),
@@ -90,7 +92,7 @@ class RecurrentScan(Op[ScanAttrs]):
         Example(
             ("f32[s, b, 64]", "i8[4, 4, 16, 4]", "f32[b, 16]", "f32[b, 16]", "i32[b]", "f32[64]", "i32[64]"),
             ("f32[s, b, 16]", "f32[b, 16]", "f32[b, 16]"),
-            ScanAttrs("lstm", LSTM_FUNCTIONS, reverse=True, lengths=True, quantized=True),
+            ScanAttrs(cell="lstm", activations=LSTM_FUNCTIONS, reverse=True, lengths=True, quantized=True),
             values=(None, None, None, None, None, (0.004,) * 64, None),
             low=-9.0,
             high=9.0,
@@ -98,7 +100,7 @@ class RecurrentScan(Op[ScanAttrs]):
         Example(
             ("f32[s, b, 18]", "i8[3, 2, 6, 4]", "f32[b, 6]", "f32[18]", "i32[18]"),
             ("f32[s, b, 6]", "f32[b, 6]"),
-            ScanAttrs("gru", (("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0)), quantized=True),
+            ScanAttrs(cell="gru", activations=(("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0)), quantized=True),
             values=(None, None, None, (0.01,) * 18, None),
             low=-9.0,
             high=9.0,
@@ -113,8 +115,7 @@ class RecurrentScan(Op[ScanAttrs]):
     def infer(self, args: tuple[Type, ...], attrs: ScanAttrs, ctx: InferCtx) -> Type:
         """States of all steps, then the last ones."""
         names = present_operands(attrs)
-        if attrs.cell not in GATES:
-            ctx.fail(f"cell must be one of {', '.join(GATES)}, got {attrs.cell!r}", code="attribute")
+        check_activations(ctx, attrs.activations, len(DEFAULTS[attrs.cell]))
         if len(args) != len(names):
             ctx.fail(f"expected {len(names)} operands ({', '.join(names)}), got {len(args)}", code="arity")
         types = tensors_of(ctx, args, names)

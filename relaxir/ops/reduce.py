@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
+from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, TupleType, Type
 from relaxir.ops.common import BOOL, FLOATS, NUMERIC, check_dtype, compute_dtype, load_wide, widen
 from relaxir.sym import DimLike, is_const, product
@@ -37,10 +38,6 @@ class ReduceAttrs(Attrs):
     """Axes to reduce, negative ones from the end; None is all of them, () none."""
     keepdims: bool = False
     """Keep reduced axes with extent 1."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.axes, int):
-            object.__setattr__(self, "axes", (self.axes,))
 
 
 def reduced_axes(ctx: InferCtx, axes: tuple[int, ...] | None, rank: int) -> tuple[int, ...]:

@@ -7,8 +7,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs as BaseAttrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs as BaseAttrs
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.common import FLOATS, check_dtype, check_same_dtype, compute_dtype, load_wide, widen
@@ -95,8 +95,6 @@ class RoiAlign(Op[RoiAlignAttrs]):
         for t, name, rank in ((x, "x", 4), (rois, "rois", 2), (indices, "indices", 1)):
             if t.rank != rank:
                 ctx.fail(f"{name} has rank {t.rank}, expected {rank}", code="rank-mismatch")
-        if attrs.mode not in ("avg", "max"):
-            ctx.fail(f"no mode `{attrs.mode}`", code="attribute", help="use avg or max")
         ctx.require_equal(rois.shape[1], 4, "axis 1 of rois")
         ctx.require_equal(indices.shape[0], rois.shape[0], "indices and axis 0 of rois")
         for axis in (2, 3):

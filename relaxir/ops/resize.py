@@ -11,10 +11,11 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
+from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
-from relaxir.ops.common import NO_WORD, NUMERIC, check_dtype
+from relaxir.ops.common import NUMERIC, check_dtype
 from relaxir.ops.conv import guarded
 from relaxir.ops.indexing import normalize_axes
 from relaxir.ops.kernels import assign, cell, input_of, loop, output_of, scoped, seq
@@ -46,17 +47,14 @@ from relaxir.tir import (
     select,
 )
 
-MODES: Final = ("nearest", "linear", "cubic")
-COORDINATES: Final = (
+Coordinates = Literal[
     "half_pixel",
     "half_pixel_symmetric",
     "pytorch_half_pixel",
     "align_corners",
     "asymmetric",
     "tf_crop_and_resize",
-)
-NEAREST: Final = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
-POLICIES: Final = ("stretch", "not_larger", "not_smaller")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +69,10 @@ class ResizeAttrs(Attrs):
     """Resized axes; empty: all."""
     mode: Literal["nearest", "linear", "cubic"] = "nearest"
     """How elements between the grid points are made."""
-    coordinate_transformation_mode: str = "half_pixel"
-    """Where an element of the result lies in x: one of `COORDINATES`."""
-    nearest_mode: str = "round_prefer_floor"
-    """Rounding for ``nearest``: one of `NEAREST`."""
+    coordinate_transformation_mode: Coordinates = "half_pixel"
+    """Where an element of the result lies in x, by ONNX's names."""
+    nearest_mode: Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] = "round_prefer_floor"
+    """Rounding for ``nearest``."""
     cubic_coeff_a: float = -0.75
     """Coefficient a of the cubic kernel."""
     exclude_outside: bool = False
@@ -85,7 +83,7 @@ class ResizeAttrs(Attrs):
     """When shrinking, stretch the linear or cubic kernel by the factor."""
     roi: tuple[float, ...] = ()
     """Begins, then ends of the region in units of x (tf_crop_and_resize); empty: all of x."""
-    keep_aspect_ratio_policy: str = "stretch"
+    keep_aspect_ratio_policy: Literal["stretch", "not_larger", "not_smaller"] = "stretch"
     """With ``sizes``: stretch to them, or scale all axes alike: the largest result not_larger, the smallest
     not_smaller."""
 
@@ -190,7 +188,6 @@ class Resize(Op[ResizeAttrs]):
     bad_examples = (
         BadExample(("f32[4]",), "attribute", "exactly one of sizes and scales", ResizeAttrs()),
         BadExample(("f32[4, 4]",), "attribute", "1 values for 2 axes", ResizeAttrs((3,))),
-        BadExample(("f32[4]",), "attribute", "no mode", ResizeAttrs((3,), mode=NO_WORD)),
         BadExample(("f32[0]",), "shape-mismatch", "axis 0", ResizeAttrs((3,))),
         BadExample(("f32[4]",), "attribute", "scale", ResizeAttrs(scales=(0.0,))),
         BadExample(("f32[4]", "f32[1]"), "attribute", "factors", ResizeAttrs(scales=(2.0,))),
@@ -262,14 +259,6 @@ def check_attrs(ctx: InferCtx, attrs: ResizeAttrs, rank: int) -> None:
     given = len(attrs.sizes or attrs.scales)
     if given != len(axes):
         ctx.fail(f"sizes or scales have {given} values for {len(axes)} axes", code="attribute")
-    for name, value, allowed in (
-        ("mode", attrs.mode, MODES),
-        ("coordinate_transformation_mode", attrs.coordinate_transformation_mode, COORDINATES),
-        ("nearest_mode", attrs.nearest_mode, NEAREST),
-        ("keep_aspect_ratio_policy", attrs.keep_aspect_ratio_policy, POLICIES),
-    ):
-        if value not in allowed:
-            ctx.fail(f"no {name} `{value}`", code="attribute", help=f"use one of {', '.join(allowed)}")
     if any(s <= 0 for s in attrs.scales):
         ctx.fail(f"each scale must be above 0, got {attrs.scales}", code="attribute")
     if attrs.roi and len(attrs.roi) != 2 * len(axes):

@@ -10,11 +10,11 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs as BaseAttrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs as BaseAttrs
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
-from relaxir.ops.common import FLOATS, NO_WORD, check_dtype, compute_dtype, load_wide, widen
+from relaxir.ops.common import FLOATS, check_dtype, compute_dtype, load_wide, widen
 from relaxir.ops.conv import guarded
 from relaxir.ops.kernels import assign, cell, input_of, nest, output_of, scoped, seq, within
 from relaxir.sym import DimLike, max_, mul, sub
@@ -50,6 +50,8 @@ class GridSampleAttrs(BaseAttrs):
     """What lies outside: zeros, the nearest border, or the mirror image."""
     align_corners: bool = False
     """Whether -1 and 1 are the centres of the corner elements, or their outer edges."""
+    normalized: bool = True
+    """Whether coordinates run from -1 to 1 over the image, or count elements from the first."""
 
 
 def grid_attrs(mode: Any, padding_mode: Any, align_corners: bool) -> GridSampleAttrs:
@@ -81,13 +83,23 @@ class GridSample(Op[GridSampleAttrs]):
             for m, p, a in pairs(("nearest", "linear", "cubic"), ("zeros", "border", "reflection"), (False, True))
         ),
         Example(("f64[1, 1, h, 3, 2]", "f64[1, 2, 1, 2, 3]"), "f64[1, 1, 2, 1, 2]", GridSampleAttrs(), min_size=1),
+        *(
+            Example(
+                ("f32[1, 2, h, 4]", "f32[1, 2, 3, 2]"),
+                "f32[1, 2, 2, 3]",
+                GridSampleAttrs(padding_mode=p, normalized=False),
+                low=-3.0,
+                high=6.0,
+                min_size=1,
+            )
+            for p in ("zeros", "reflection")
+        ),
         Example(("f16[1, 1, 5]", "f16[1, w, 1]"), "f16[1, 1, w]", GridSampleAttrs(), low=-1, high=1, atol=0.02),
     )
     bad_examples = (
         BadExample(("f32[1, 2, 3, 4]", "f32[1, 2, 2, 3]"), "shape-mismatch", "last axis of grid", GridSampleAttrs()),
         BadExample(("f32[1, 2, 3, 4]", "f32[1, 2, 2]"), "rank-mismatch", "grid has rank 3", GridSampleAttrs()),
         BadExample(("f32[1, 2, 3]", "f32[2, 2, 1]"), "shape-mismatch", "axis 0", GridSampleAttrs()),
-        BadExample(("f32[1, 2, 3]", "f32[1, 2, 1]"), "attribute", "no mode", GridSampleAttrs(NO_WORD)),
     )
 
     def infer(self, args: tuple[Type, ...], attrs: GridSampleAttrs, ctx: InferCtx) -> Type:
@@ -95,12 +107,6 @@ class GridSample(Op[GridSampleAttrs]):
         x, grid = ctx.tensor(args, 0, "x"), ctx.tensor(args, 1, "grid")
         check_dtype(ctx, x, "x", FLOATS)
         check_dtype(ctx, grid, "grid", FLOATS)
-        for name, value, allowed in (
-            ("mode", attrs.mode, ("nearest", "linear", "cubic")),
-            ("padding_mode", attrs.padding_mode, ("zeros", "border", "reflection")),
-        ):
-            if value not in allowed:
-                ctx.fail(f"no {name} `{value}`", code="attribute", help=f"use one of {', '.join(allowed)}")
         if x.rank < 3 or grid.rank != x.rank:
             ctx.fail(
                 f"x has rank {x.rank} and grid has rank {grid.rank}, expected one of at least 3", code="rank-mismatch"
@@ -191,6 +197,8 @@ def _settled(coordinate: Expr, d: DimLike, attrs: GridSampleAttrs) -> Expr:
         place, low, reach = (coordinate + 1.0) / 2.0 * (size - one), const(0, size.dtype), size - one
     else:
         place, low, reach = ((coordinate + 1.0) * size - 1.0) / 2.0, const(-0.5, size.dtype), size
+    if not attrs.normalized:
+        place = coordinate
     if attrs.mode == "nearest":
         return call(Intrinsic.ROUND, place)  # the index itself is brought inside
     if attrs.padding_mode == "border":
@@ -225,6 +233,8 @@ def _weight(distance: Expr, mode: str) -> Expr:
 def _settled_numpy(coordinate: Array, d: int, attrs: GridSampleAttrs) -> Array:
     low, high = (0.0, d - 1.0) if attrs.align_corners else (-0.5, d - 0.5)
     place: Any = (coordinate + 1) / 2 * (d - 1) if attrs.align_corners else ((coordinate + 1) * d - 1) / 2
+    if not attrs.normalized:
+        place = coordinate
     if attrs.mode == "nearest":
         return np.asarray(np.rint(place))
     if attrs.padding_mode == "border":

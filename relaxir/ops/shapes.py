@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
+from relaxir.ir.attrs import Attrs as BaseAttrs
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Array, Check, Expr, ShapeExpr
-from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
-from relaxir.ir.op import Attrs as BaseAttrs
+from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import ShapeType, TensorType, Type
 from relaxir.ops.kernels import emit_op, output_of
 from relaxir.ops.movement import Reshape

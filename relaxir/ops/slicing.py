@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs as BaseAttrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs as BaseAttrs
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.indexing import normalize_axes, require_nonzero
@@ -134,8 +134,6 @@ class Pad(Op["Pad.Attrs"]):
         x = ctx.tensor(args, 0, "x")
         if len(attrs.pads) != x.rank:
             ctx.fail(f"{x.rank} pairs of pads expected, got {len(attrs.pads)}", code="attribute")
-        if attrs.mode not in ("constant", "reflect", "edge", "wrap"):
-            ctx.fail(f"no mode `{attrs.mode}`", code="attribute", help="use constant, reflect, edge or wrap")
         if len(args) > 1:
             value = ctx.tensor(args, 1, "value")
             if value.dtype != x.dtype:

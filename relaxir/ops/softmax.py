@@ -7,8 +7,9 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs, BadExample, Example, InferCtx, Op, OpKind, Param
+from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.arg_reduce import find_places
 from relaxir.ops.common import FLOATS, check_dtype, compute_dtype, load_wide, widen

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs as BaseAttrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs as BaseAttrs
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, Param
 from relaxir.ir.types import TensorType, TupleType, Type
 from relaxir.ops.common import NUMERIC

@@ -17,7 +17,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from relaxir.ir.op import Attrs, Op, is_symbolic
+from relaxir.ir.attrs import Attrs, is_symbolic
+from relaxir.ir.op import Op
 from relaxir.ir.types import ShapeType, TensorType, Type
 from relaxir.ops.indexing import choose, is_data, negative, range_size
 from relaxir.support.dtypes import Kind, info

@@ -7,8 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.expr import Array
-from relaxir.ir.op import Attrs, BadExample, Example
+from relaxir.ir.op import BadExample, Example
 from relaxir.ops.common import FLOATS, NUMERIC, float_examples
 from relaxir.ops.elementwise import FloatUnary, Unary
 from relaxir.tir import Expr, Intrinsic, call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from relaxir.sym import DimLike, Facts, add, ceildiv, floordiv, max_, min_, mul,
 from relaxir.tir import Expr, as_expr
 
 AutoPad = Literal["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]
-AUTO_PADS: Final = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
 class WindowAttrs(Protocol):
@@ -35,14 +34,6 @@ class WindowAttrs(Protocol):
     @property
     def auto_pad(self) -> AutoPad:
         """NOTSET uses ``padding``; SAME_* pad so that the result has ``ceil(extent / stride)``; VALID pads nothing."""
-
-
-def tuples(record: object, *names: str) -> None:
-    """Make tuples of fields given as one int (for ``__post_init__`` of frozen attribute records)."""
-    for name in names:
-        value = getattr(record, name)
-        if not isinstance(value, tuple):
-            object.__setattr__(record, name, (value,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +122,8 @@ def windows_of(
 
 def check_windows(ctx: InferCtx, attrs: WindowAttrs, rank: int) -> None:
     """Raise unless the attributes fit ``rank`` spatial axes."""
-    if not rank:
+    if rank < 1:
         ctx.fail("x needs at least one spatial axis after (batch, channels)", code="rank-mismatch")
-    if attrs.auto_pad not in AUTO_PADS:
-        ctx.fail(f"no auto_pad `{attrs.auto_pad}`", code="attribute", help=f"use one of {', '.join(AUTO_PADS)}")
     for name, values in (("strides", attrs.strides), ("dilations", attrs.dilations)):
         if len(values) not in (0, 1, rank):
             ctx.fail(f"{name} has {len(values)} values for {rank} spatial axes", code="attribute")

@@ -9,15 +9,17 @@ After:
     T.alloc_output(y, 0)
 
 The sum is done in floating point, which does not wrap. What a formula's declared ranges keep small is not checked, nor
-are loops and indices in kernels: those only reach what tensors have, and their sizes are checked.
+are indices in kernels: those only reach what tensors have, and their sizes are checked. Loops may take more steps than
+any tensor has elements, where what they compute is never stored: a kernel that would not end in a day is not begun.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from relaxir.sym import LARGEST, Dim, DimLike, exact_parts, fold, free_dims, overflow, substitute
+from relaxir.cost.steps import MOST_STEPS, Steps, steps_of, too_long
+from relaxir.sym import LARGEST, SHOWN, Dim, DimLike, exact_parts, fold, free_dims, overflow, substitute
 from relaxir.tir import (
     Alias,
     AllocFrame,
@@ -61,29 +63,50 @@ def with_size_checks(name: str, func: PrimFunc, programs: Mapping[str, PrimFunc]
     return replace(func, body=Seq(tuple(_Checker(name, func, programs).body(body, set(func.dims), set()))))
 
 
+@dataclass(frozen=True)
+class _Need:
+    """What must hold of sizes: the symbols that must be known, and the check."""
+
+    dims: frozenset[Dim]
+    check: Assert
+
+
 class _Checker:
     def __init__(self, name: str, func: PrimFunc, programs: Mapping[str, PrimFunc]) -> None:
         self.name = name
         self.func = func
         self.programs = programs
         self.numbers: dict[str, tuple[DimLike, ...]] = {}
+        self.steps: dict[str, tuple[Steps, ...]] = {}
 
-    def body(self, stmts: Sequence[Stmt], bound: set[Dim], checked: set[DimLike]) -> Iterator[Stmt]:
+    def body(self, stmts: Sequence[Stmt], bound: set[Dim], checked: set[object]) -> Iterator[Stmt]:
         """A statement list, with the checks of what it computes before the first statement that could use it."""
-        parts = dict.fromkeys(p for s in stmts for d in self.computed(s) for p in exact_parts(d))
+        needs: dict[object, _Need] = {}
+        for s in stmts:
+            for part in (p for d in self.computed(s) for p in exact_parts(d)):
+                needs.setdefault(part, _Need(frozenset(free_dims(part)), self.fits(part)))
+            if isinstance(s, CallKernel):
+                for steps in self.taken(s):
+                    needs.setdefault((s.callee, steps), _Need(frozenset(steps.dims), self.ends(s.callee, steps)))
+
+        def ready() -> Iterator[Stmt]:
+            for key, need in needs.items():
+                if key not in checked and bound >= need.dims:
+                    checked.add(key)
+                    yield need.check
+
         news = True
         for s in stmts:
             if news and not isinstance(s, BindDim | Assert | ConstantData):
-                ready = [p for p in parts if p not in checked and bound.issuperset(free_dims(p))]
-                checked.update(ready)
-                yield from map(self.check, ready)
+                yield from ready()
                 news = False
             yield self.inside(s, bound, checked)
             defined = {b.dim for b in walk(s) if isinstance(b, BindDim)} if isinstance(s, BindDim | If) else set()
             news = news or bool(defined)
             bound.update(defined)
+        yield from ready()  # of an arm that only checks
 
-    def inside(self, stmt: Stmt, bound: set[Dim], checked: set[DimLike]) -> Stmt:
+    def inside(self, stmt: Stmt, bound: set[Dim], checked: set[object]) -> Stmt:
         """A statement with checks in its bodies."""
 
         def arm(s: Stmt) -> Stmt:
@@ -111,13 +134,39 @@ class _Checker:
             self.numbers[callee] = tuple(dict.fromkeys(_sizes(values)))
         return self.numbers[callee]
 
-    def check(self, part: DimLike) -> Stmt:
-        """The check of one formula."""
+    def taken(self, call: CallKernel) -> Iterator[Steps]:
+        """The steps of a kernel's loops, in the symbols of the caller."""
+        if call.callee not in self.steps:
+            self.steps[call.callee] = steps_of(self.programs[call.callee])
+        values = dict(zip(self.programs[call.callee].dims, call.dims, strict=True))
+        for steps in self.steps[call.callee]:
+            if set(steps.dims) <= set(values):
+                yield replace(steps, factors=tuple(substitute(f, values) for f in steps.factors))
+
+    def fits(self, part: DimLike) -> Assert:
+        """The check that one formula fits 64 bits."""
         text, shown = overflow(part)
-        value = fold(part, lambda n: const(float(n), "float64"), lambda d: cast(as_expr(d), "float64"), _node)
-        largest = const(float(LARGEST), "float64")
-        fits = maximum(value, const(0.0, "float64") - value) <= largest
-        return Assert(fits, "runtime-overflow", f"{self.name}: {text}", tuple(map(as_expr, shown)), self.func.span)
+        value = _float(part)
+        return self.limit(maximum(value, const(0.0, "float64") - value), LARGEST, "runtime-overflow", text, shown)
+
+    def ends(self, callee: str, steps: Steps) -> Assert:
+        """The check that a kernel comes to its end."""
+        shown = steps.dims[:SHOWN]
+        text = too_long(callee) + "".join(f"{', ' if n else '; '}{d.name} is {{}}" for n, d in enumerate(shown))
+        value: Expr = const(steps.number, "float64")
+        for factor in steps.factors:
+            value = value * _float(factor)
+        return self.limit(value, MOST_STEPS, "runtime-failure", text, shown)
+
+    def limit(self, value: Expr, most: int, code: str, text: str, shown: Sequence[Dim]) -> Assert:
+        """The check that a value in floating point is at most a number."""
+        fits = value <= const(float(most), "float64")
+        return Assert(fits, code, f"{self.name}: {text}", tuple(map(as_expr, shown)), self.func.span)
+
+
+def _float(formula: DimLike) -> Expr:
+    """A formula in floating point, which does not wrap."""
+    return fold(formula, lambda n: const(float(n), "float64"), lambda d: cast(as_expr(d), "float64"), _node)
 
 
 def _node(label: str, args: Sequence[Expr]) -> Expr:

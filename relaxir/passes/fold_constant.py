@@ -16,9 +16,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from relaxir.ir.attrs import attr_dims
 from relaxir.ir.expr import Array, Bind, Binding, Body, Constant, Expr, Function, If, OpCall, ShapeExpr, TupleExpr
 from relaxir.ir.module import IRModule
-from relaxir.ir.op import attr_dims
 from relaxir.ir.rewrite import Rewriter, map_functions
 from relaxir.ir.types import TensorType, TupleType, Type
 from relaxir.passes.base import Pass, PassContext

@@ -14,10 +14,10 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from relaxir.ir.attrs import attr_dims
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Array, Constant, Expr, OpCall
 from relaxir.ir.module import IRModule
-from relaxir.ir.op import attr_dims
 from relaxir.ir.rewrite import map_functions
 from relaxir.ir.types import TensorType
 from relaxir.ops import op

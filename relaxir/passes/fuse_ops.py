@@ -40,7 +40,7 @@ from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.schedule import block_rows
 from relaxir.support.dtypes import info
 from relaxir.sym import Dim, free_dims, product
-from relaxir.tir import Block, Buffer, Call, Load, PrimFunc, Store
+from relaxir.tir import Assert, Block, Buffer, Call, Load, PrimFunc, Store
 from relaxir.tir import Expr as TExpr
 from relaxir.tir import Var as TVar
 from relaxir.tir.access import is_identity, variables_of
@@ -344,8 +344,12 @@ class _Fuser:
         args: dict[Expr, Var] = {}
         body: list[Binding] = []
         dims: dict[Dim, None] = {}
+        span, fails = None, False
         for b in members:
             assert isinstance(b, Bind) and isinstance(b.value, CallTIR)
+            if not fails:  # an error names the first operator that has one, else the call is the last's
+                fails = any(isinstance(s, Assert) for s in walk(self.programs[b.value.callee].body))
+                span = b.value.span
             for leaf in leaves(b.value):
                 if leaf not in inner and leaf not in args:
                     args[leaf] = Var(f"a{len(args)}", leaf.type)
@@ -358,7 +362,6 @@ class _Fuser:
         name = self.unique("fused_" + "_".join(self.short(b) for b in members)[:80])
         result = Body((BindingBlock(tuple(body), True, (root.var,)),), root.var)
         self.made[name] = Function(params, result, root.var.type, (), MappingProxyType({"primitive": True}))
-        span = root.value.span if isinstance(root.value, CallTIR) else None
         return Bind(root.var, FuncCall(name, (*args, shape), root.var.type, span))
 
     def short(self, b: Binding) -> str:

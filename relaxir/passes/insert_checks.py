@@ -51,7 +51,7 @@ class _Inserter(Rewriter):
         """Checks of one call, by inferring it again."""
         if isinstance(value, OpCall):
             ctx = InferCtx(value.op.name, self.facts, tuple(d.name for d in self.facts.dims), value.span)
-            inferred = value.op.infer(tuple(a.type for a in value.args), value.attrs, ctx)
+            inferred = value.op.type_of(tuple(a.type for a in value.args), value.attrs, ctx)
         elif isinstance(value, FuncCall) and isinstance(callee := self.module.functions.get(value.callee), Function):
             ctx = InferCtx(value.callee, self.facts, tuple(d.name for d in self.facts.dims), value.span)
             inferred = apply_signature(callee.type, tuple(a.type for a in value.args), ctx).type

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar, Final
 
+from relaxir.ir.attrs import attr_dims, map_attrs
 from relaxir.ir.expr import Bind, Binding, CallTIR, Constant, Expr, OpCall
 from relaxir.ir.module import IRModule
-from relaxir.ir.op import attr_dims, map_attrs
 from relaxir.ir.rewrite import Rewriter
 from relaxir.ir.types import TensorType, TupleType, Type, map_type, type_dims
 from relaxir.passes.base import Level, Pass, PassContext

@@ -29,21 +29,30 @@ def match_names(signature: Signature, args: Sequence[object], feeds: Mapping[str
         return list(args)
     if len(args) > len(names):
         raise ArgumentError(
-            f"{signature.name}: takes {len(names)} arguments, got {len(args)}", notes=(f"signature: {signature}",)
+            f"{signature.name}: takes {len(names)} arguments, got {len(args)}",
+            code="argument-count",
+            notes=(f"signature: {signature}",),
         )
     values = dict(zip(names, args, strict=False))
     for name, value in feeds.items():
         if name not in names:
             raise ArgumentError(
-                f"{signature.name}: no argument `{name}`", notes=(f"signature: {signature}",), help="see input_names"
+                f"{signature.name}: no argument `{name}`",
+                code="argument-name",
+                notes=(f"signature: {signature}",),
+                help="see input_names",
             )
         if name in values:
-            raise ArgumentError(f"{signature.name}: argument `{name}` is given twice")
+            raise ArgumentError(f"{signature.name}: argument `{name}` is given twice", code="argument-name")
         values[name] = value
     missing = [n for n in names if n not in values]
     if missing:
         shown = ", ".join(f"`{n}`" for n in missing)
-        raise ArgumentError(f"{signature.name}: missing argument {shown}", notes=(f"signature: {signature}",))
+        raise ArgumentError(
+            f"{signature.name}: missing argument {shown}",
+            code="argument-count",
+            notes=(f"signature: {signature}",),
+        )
     return [values[n] for n in names]
 
 
@@ -66,13 +75,17 @@ def as_array(value: object, function: str, spec: TensorSpec) -> Array:
     else:
         raise ArgumentError(
             f"{function}: argument `{spec.name}` is a {type(value).__name__}, expected an array",
-            help="pass a NumPy array or any object with __dlpack__",
+            code="argument-type",
+            help="a compiled function has all of its inputs, optional ones too: pass an array"
+            if value is None
+            else "pass a NumPy array or any object with __dlpack__",
         )
     array = held(array, spec.element or spec.type.dtype, wanted)
     if array.dtype != wanted:
         if array.dtype.newbyteorder("=") != wanted:
             raise ArgumentError(
                 f"{function}: argument `{spec.name}` has dtype {array.dtype.name}, expected {spec.type.dtype}",
+                code="argument-dtype",
                 notes=(f"declared {describe(spec.type)}",),
                 help=f'convert it: {spec.name}.astype("{wanted.name}")',
             )
@@ -80,6 +93,7 @@ def as_array(value: object, function: str, spec: TensorSpec) -> Array:
     if array.ndim != spec.type.rank:
         raise ArgumentError(
             f"{function}: argument `{spec.name}` has rank {array.ndim}, expected rank {spec.type.rank}",
+            code="argument-rank",
             notes=(f"declared {describe(spec.type)}", f"got shape {array.shape}"),
         )
     if array.flags.c_contiguous and array.flags.aligned:

@@ -8,7 +8,7 @@ from typing import Any
 
 from relaxir.ir.module import IRModule
 from relaxir.runtime.formulas import Formulas, bound, definitions_of, from_texts, to_texts
-from relaxir.sym import Dim, DimLike, add, max_, substitute, to_text, total
+from relaxir.sym import Dim, DimLike, add, max_, substitute, to_text
 from relaxir.tir import CallHost, OpenFrame, PrimFunc
 from relaxir.tir.visit import walk
 
@@ -82,10 +82,12 @@ def memory_of(planned: IRModule) -> dict[str, Memory]:
 
 def _peak(name: str, world: Mapping[Dim, DimLike], programs: Mapping[str, PrimFunc], active: frozenset[str]) -> DimLike:
     """Bytes of a host program's frames and of the largest of its callees; ``world`` has its symbols' values."""
-    own = total(substitute(s.size, world) for s in walk(programs[name].body) if isinstance(s, OpenFrame))
+    own: DimLike = 0
     called: DimLike = 0
     for s in walk(programs[name].body):
-        if isinstance(s, CallHost) and s.callee not in active | {name}:
+        if isinstance(s, OpenFrame):
+            own = add(own, substitute(s.size, world))
+        elif isinstance(s, CallHost) and s.callee not in active | {name}:
             shapes = [[substitute(d, world) for d in b.shape] for b in s.args]
             inside = bound(programs[s.callee], shapes)
             called = max_(called, _peak(s.callee, inside, programs, active | {name}))

@@ -23,7 +23,7 @@ from relaxir.sym.expr import (
 )
 from relaxir.sym.facts import BroadcastResult, Facts
 from relaxir.sym.fold import broadcasts, fold
-from relaxir.sym.limits import LARGEST, SHOWN, exact, exact_parts, overflow
+from relaxir.sym.limits import LARGEST, SHOWN, check_bytes, exact, exact_parts, magnitude, overflow, split_factors
 from relaxir.sym.normalize import evaluate, normalize
 from relaxir.sym.parser import parse, parse_relation, parse_where
 from relaxir.sym.printer import to_text
@@ -46,6 +46,7 @@ __all__ = (
     "broadcast",
     "broadcasts",
     "ceildiv",
+    "check_bytes",
     "dim",
     "evaluate",
     "exact",
@@ -55,6 +56,7 @@ __all__ = (
     "free_dims",
     "fresh",
     "is_const",
+    "magnitude",
     "max_",
     "min_",
     "mod",
@@ -66,6 +68,7 @@ __all__ = (
     "parse_where",
     "product",
     "solve_linear",
+    "split_factors",
     "sub",
     "substitute",
     "to_text",

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import sympy
 
 from relaxir.support.errors import RuntimeFailure
-from relaxir.sym.expr import Dim, DimLike, Light, free_dims, unwrap
+from relaxir.sym.expr import CeilDiv, Dim, DimLike, FloorDiv, Light, free_dims, order_key, unwrap
 from relaxir.sym.fold import fold
 from relaxir.sym.normalize import evaluate
 from relaxir.sym.printer import to_text
@@ -41,7 +41,7 @@ def exact_parts(expr: DimLike) -> tuple[DimLike, ...]:
             found[unwrap(node)] = None
         if isinstance(node, Light):
             found.update(dict.fromkeys(unwrap(a) for a in node.args))
-    return tuple(p for p in found if fold(p, lambda n: (abs(n), n), _symbol, _node)[0] > _TOP)
+    return tuple(p for p in found if magnitude(p) > _TOP)
 
 
 _TOP: Final = (1 << 63) - 1
@@ -65,6 +65,33 @@ def _node(label: str, args: Sequence[_Bound]) -> _Bound:
     return max(sizes), None
 
 
+def magnitude(expr: DimLike) -> float:
+    """A bound of the magnitude that the ranges of symbols allow."""
+    return fold(expr, lambda n: (abs(n), n), _symbol, _node)[0]
+
+
+def split_factors(expr: DimLike) -> tuple[float, tuple[DimLike, ...]]:
+    """A constant factor and the others; quotients by constants are taken for exact.
+
+    >>> from relaxir.sym import dim
+    >>> split_factors(8 * dim("n") ** 2)
+    (8.0, (n, n))
+    """
+    if isinstance(expr, int | sympy.Integer):
+        return float(expr), ()
+    if isinstance(expr, FloorDiv | CeilDiv) and isinstance(divisor := unwrap(expr.args[1]), int) and divisor > 0:
+        number, factors = split_factors(unwrap(expr.args[0]))
+        return number / divisor, factors
+    if isinstance(expr, sympy.Pow):
+        base, exponent = expr.args
+        number, factors = split_factors(unwrap(base))
+        return number ** int(exponent), factors * int(exponent)
+    if isinstance(expr, sympy.Mul):
+        parts = [split_factors(unwrap(a)) for a in sorted(expr.args, key=order_key)]
+        return prod(n for n, _ in parts), tuple(f for _, factors in parts for f in factors)
+    return 1.0, (expr,)
+
+
 def overflow(part: DimLike) -> tuple[str, tuple[Dim, ...]]:
     """What an error says of a part that exceeds `LARGEST`: one ``{}`` for the value of each of the symbols given."""
     shown = free_dims(part)[:SHOWN]
@@ -83,3 +110,15 @@ def exact(expr: DimLike, env: Mapping[str, int]) -> int:
             text, shown = overflow(part)
             raise RuntimeFailure(text.format(*(env[d.name] for d in shown)), code="runtime-overflow")
     return evaluate(expr, env)
+
+
+def check_bytes(shape: Sequence[int], bytes: int) -> None:  # of one element
+    """Refuse an array whose strides do not fit 64 bits: empty axes count as one element, since strides skip them.
+
+    Raises:
+        RuntimeFailure: with code ``runtime-overflow``.
+    """
+    if prod(max(extent, 1) for extent in shape) * bytes > LARGEST:
+        raise RuntimeFailure(
+            f"the size in bytes of shape ({', '.join(map(str, shape))}) does not fit 64 bits", code="runtime-overflow"
+        )

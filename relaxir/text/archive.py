@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import BinaryIO, TypeAlias
 import numpy as np
 
 from relaxir.ir.expr import Array
+from relaxir.support.arrays import DAMAGE
 from relaxir.support.errors import LoadError
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -29,7 +29,7 @@ class _Arrays(Mapping[str, Array]):
             raise KeyError(key)
         try:
             return self._archive[key]
-        except (ValueError, OSError, EOFError, MemoryError, zipfile.BadZipFile) as error:
+        except DAMAGE as error:
             raise LoadError(f"array `{key}` of `{self._path}` is damaged: {error}", code="load-malformed") from error
 
     def __contains__(self, key: object) -> bool:
@@ -64,7 +64,7 @@ def open_arrays(constants: Mapping[str, Array] | PathLike | None) -> Iterator[Ma
 def _archive(stream: BinaryIO, path: Path) -> Mapping[str, Array]:
     try:
         archive = np.load(stream, allow_pickle=False)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except DAMAGE as error:
         raise LoadError(f"`{path}` is not a NumPy archive: {error}", code="load-malformed") from error
     if not isinstance(archive, Mapping):
         raise LoadError(f"`{path}` is not a NumPy archive", code="load-malformed")

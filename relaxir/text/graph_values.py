@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 
+from relaxir.ir.attrs import Attrs, make_attrs
 from relaxir.ir.expr import (
     Array,
     CallDPS,
@@ -19,11 +20,10 @@ from relaxir.ir.expr import (
     Var,
     const,
 )
-from relaxir.ir.op import Attrs, InferCtx, Op
+from relaxir.ir.op import InferCtx, Op
 from relaxir.ir.relations import apply_signature
 from relaxir.ir.retype import TypeScope, disagreement, rename_fresh
 from relaxir.ir.types import FuncType, TensorType, TupleType, Type
-from relaxir.support.errors import reason
 from relaxir.sym import Dim
 from relaxir.text.constants import read_constant
 from relaxir.text.scope import Scope
@@ -150,29 +150,18 @@ class ValueReader:
             wanted = f"{least}" if least == len(op.params) else f"at least {least}"
             ctx.fail(f"expected {wanted} operands, got {len(node.args)}", code="arity")
         args = self.operands(node.args)
-        try:
-            inferred = op.infer(tuple(a.type for a in args), attrs, ctx)
-        except (TypeError, ValueError, AttributeError) as error:  # attributes of the wrong type
-            raise self.source.error(f"{op.name}: the attributes do not fit: {reason(error)}", node) from None
+        inferred = op.type_of(tuple(a.type for a in args), attrs, ctx)
         type_, owned = self.settle(inferred, written, defines, ctx, node)
         return Value(OpCall(op, args, attrs, type_, ctx.span), type_, owned)
 
     def _attrs(self, op: Op[Attrs], node: ast.Call) -> Attrs:
-        record = {f.name: f for f in fields(op.Attrs)}
         given: dict[str, object] = {}
         for k in node.keywords:
             if k.arg is None:
                 raise self.source.error("`**` is not allowed in IR text", k.value)
-            if k.arg not in record:
-                raise self.source.unknown(f"attribute of {op.name}", k.arg, record, k)
             given[k.arg] = read_value(k.value, self.source, self.scope.dims)
-        for f in record.values():
-            if f.name not in given and f.default is MISSING and f.default_factory is MISSING:
-                raise self.source.error(f"{op.name}: attribute `{f.name}` is missing", node)
-        try:
-            return op.Attrs(**given)
-        except (TypeError, ValueError) as error:
-            raise self.source.error(f"{op.name}: {reason(error)}", node) from None
+        places = {k.arg: self.source.span(k) for k in node.keywords if k.arg is not None}
+        return make_attrs(op.name, op.Attrs, given, self.source.span(node), places)
 
     def _func_call(self, node: ast.Call, written: Type | None, defines: tuple[Dim, ...]) -> Value:
         callee = read_global(node.func, self.module.functions, self.source)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import relaxir as rx
 from relaxir.cli.failures import as_error
 from relaxir.cli.inputs import parse_dims, symbol
 from relaxir.sym import SymError
@@ -190,3 +191,35 @@ def test_a_failed_process_writes_to_stderr_only(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error[load-path]: no file")
+
+
+@pytest.mark.parametrize(
+    "words", [["run"], ["nonsense"], ["run", "model.rx", "--inptu", "a"], ["check", "--seed", "x"]]
+)
+def test_what_is_not_written_as_the_help_says(relaxir: Run, words: list[str]) -> None:
+    done = relaxir(*words)
+    assert done.exit_code == 2
+    assert "Usage:" in done.stderr
+    assert "status" in relaxir("--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("array", "code", "words"),
+    [
+        (np.ones((2, 3)), "argument-dtype", "float64, expected float32"),
+        (np.ones((2, 3, 1), np.float32), "argument-rank", "rank 3, expected rank 2"),
+        (np.ones((2, 4), np.float32), "runtime-shape", "got 4, expected 3"),
+        (np.array(["a"]), "argument-dtype", "expected float32"),
+        (np.array([{}], object), "load-malformed", "Object arrays"),
+    ],
+)
+def test_arrays_that_do_not_fit(relaxir: Run, tmp_path: Path, array: np.ndarray, code: str, words: str) -> None:
+    x = rx.Var("x", rx.TensorType((rx.dim("n"), 3), "float32"))
+    bb = rx.BlockBuilder()
+    with bb.function("main", [x]):
+        bb.emit_func_output(bb.emit(rx.op.exp(x)))
+    bb.get().save(tmp_path / "m.rx")
+    np.save(tmp_path / "x.npy", array)
+    block = fails(relaxir, "run", tmp_path / "m.rx", "-i", tmp_path / "x.npy")
+    assert f"error[{code}]" in block
+    assert words in block

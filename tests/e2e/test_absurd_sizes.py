@@ -10,7 +10,7 @@ import pytest
 import relaxir as rx
 from relaxir.ir.expr import Array
 from relaxir.pipelines import HOST, LOWER, REFERENCE
-from relaxir.support.errors import RuntimeFailure
+from relaxir.support.errors import RuntimeFailure, RuntimeShapeError
 from relaxir.sym import DimLike, evaluate, exact, exact_parts, parse
 from relaxir.tir import Assert
 from relaxir.tir.visit import walk
@@ -119,3 +119,23 @@ def test_parts_that_must_fit(text: str, parts: tuple[str, ...]) -> None:
     assert set(exact_parts(expr)) == {parse(p, scope) for p in parts}
     env = {"n": 5, "m": 7, "s": 9}
     assert exact(expr, env) == evaluate(expr, env)
+
+
+X, Y = rx.Var("x", rx.TensorType((N, 3), "float32")), rx.Var("y", rx.TensorType((M,), "float32"))
+OPEN: tuple[tuple[object, int, int], ...] = (
+    (op.add(op.permute_dims(X, (1, 0)), Y), 2, 5),
+    (op.layer_norm(X, Y, Y), 2, 1),  # NumPy would broadcast in silence
+    (op.nonzero_fill(X, count=M), 2, 7),
+    (op.matmul(Y, X), 1, 2),
+)
+
+
+@pytest.mark.parametrize(("call", "n", "m"), OPEN)
+def test_what_inference_left_open_is_decided_by_the_sizes(call: object, n: int, m: int) -> None:
+    bb = rx.BlockBuilder()
+    with bb.function("main", [X, Y]):
+        bb.emit_func_output(call)  # type: ignore[arg-type]  # each is a call of an operator
+    mod = bb.get()
+    for run in (*(lambda *a, p=p: rx.evaluate(p, "main", *a) for p in (mod, REFERENCE(mod))), rx.compile(mod)["main"]):
+        with pytest.raises(RuntimeShapeError):
+            run(np.ones((n, 3), np.float32), np.ones(m, np.float32))

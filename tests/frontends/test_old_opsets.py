@@ -36,6 +36,7 @@ FORMS: dict[str, Form] = {
     "reshape 1": (4, [node("Reshape", "x", "y", shape=[0, -1])], {}, X.reshape(2, 12)),
     "split by an input": (1, [node("Split", "x k", "z y", axis=2)], {"k": i64([1, 3])}, X[..., 1:]),
     "tile 1": (5, [node("Tile", "x n a", "y")], {"n": i64(2), "a": i64(1)}, np.tile(X, (1, 2, 1))),
+    "tile 1, floats": (5, [node("Tile", "x n a", "y")], {"n": f32([2]), "a": f32([1])}, np.tile(X, (1, 2, 1))),
     "prelu, channels": (6, [node("PRelu", "x c", "y")], {"c": C}, np.where(X < 0, X * C[COLUMN], X)),
     "selu 1": (1, [node("Selu", "x", "y")], {}, np.where(X > 0, 1.0507 * X, 1.0507 * 1.6732 * np.expm1(X)).astype(np.float32)),
     "dropout 6": (6, [node("Dropout", "x", "y", is_test=1)], {}, X),
@@ -74,6 +75,13 @@ FORMS: dict[str, Form] = {
         np.concatenate([f32([99]), X.reshape(-1)[1:]]).reshape(X.shape),
     ),
 }  # fmt: skip
+
+
+def test_tile_by_a_float_from_data() -> None:
+    proto = model([node("Tile", "x n a", "y")], "x float32[2,3]; n float32[1]", "y float32", 5, a=f32([1]))
+    x = f32([[1, 2, 3], [4, 5, 6]])
+    for count in (0, 1, 3):
+        np.testing.assert_array_equal(run(proto, x=x, n=f32([count]))[0], np.tile(x, (1, count)))
 
 
 @pytest.mark.parametrize("name", FORMS)

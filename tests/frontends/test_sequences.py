@@ -10,7 +10,7 @@ from onnx import ModelProto, NodeProto
 
 from relaxir.frontends.onnx import from_onnx
 from relaxir.ir.expr import Array
-from relaxir.support.errors import LoadError, RuntimeShapeError, UnsupportedError
+from relaxir.support.errors import LoadError, RuntimeIndexError, RuntimeShapeError, UnsupportedError
 from tests.frontends.models import f32, graph, i64, model, node, run
 
 A, B, C = (np.full((2, k), k, np.float32) for k in (1, 3, 2))
@@ -103,6 +103,29 @@ def test_part_that_does_not_exist() -> None:
     np.testing.assert_array_equal(run(proto, x=X)[0], X[:, 3])
     with pytest.raises(RuntimeShapeError, match="part 3"):
         run(proto, x=X[:, :3])
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_positions_in_a_sequence_of_a_run_time_length(keepdims: int) -> None:
+    """From the end, or known only at run time: where there is none, the call fails."""
+    nodes = [node("SplitToSequence", "x", "s", axis=1, keepdims=keepdims), node("SequenceAt", "s i", "y")]
+    for k in (-1, -3):
+        proto = model(nodes, "x float32[2,n]", "y float32", 17, i=i64(k))
+        np.testing.assert_array_equal(run(proto, x=X)[0].reshape(2), X[:, k])
+        with pytest.raises(RuntimeShapeError, match="SequenceAt"):
+            run(proto, x=X[:, : -k - 1])
+    proto = model(nodes, "x float32[2,n]; i int64[]", "y float32", 17)
+    for k in (0, 4, -1, -5):
+        np.testing.assert_array_equal(run(proto, x=X, i=i64(k))[0].reshape(2), X[:, k])
+    with pytest.raises(RuntimeIndexError, match="5"):
+        run(proto, x=X, i=i64(5))
+
+
+def test_shorter_last_part_from_the_end() -> None:
+    nodes = [node("SplitToSequence", "x k", "s", axis=1), node("SequenceAt", "s i", "y")]
+    proto = model(nodes, "x float32[2,n]", "y float32", 17, k=i64(2), i=i64(-1))
+    np.testing.assert_array_equal(run(proto, x=X)[0], X[:, 4:])
+    np.testing.assert_array_equal(run(proto, x=X[:, :4])[0], X[:, 2:4])
 
 
 def test_run_time_position() -> None:

@@ -94,3 +94,42 @@ def test_names_of_parameters_and_captured_values() -> None:
             bb.emit_func_output(bb.emit(rx.op.add(hiding, x)))
         bb.emit_func_output(x)
     assert list(bb.get().functions) == ["main"]
+
+
+def test_closure_outside_of_its_function() -> None:
+    """What it reads is not there: refused where the call is written. One that reads nothing is called from anywhere."""
+    vector = rx.TensorType((3,), "float32")
+    x, y, z, u = (rx.Var(k, vector) for k in "xyzu")
+    bb = rx.BlockBuilder()
+    with bb.function("main", [x]):
+        with bb.function("plus", [y]):
+            bb.emit_func_output(bb.emit(rx.op.add(y, x)))
+        with bb.function("twice", [z]):
+            bb.emit_func_output(bb.emit(rx.op.add(z, z)))
+        bb.emit_func_output(bb.call("plus", x))
+    with bb.function("other", [u]):
+        with pytest.raises(VerifyError, match="`plus` reads `x` from where it was built") as caught:
+            bb.call("plus", u)
+        bb.emit_func_output(bb.call("twice", u))
+    assert caught.value.code == "verify-scope"
+    assert caught.value.span is not None
+    ones = np.ones(3, np.float32)
+    np.testing.assert_array_equal(both(bb.get(), ones), ones * 2)
+
+
+def test_closure_outside_of_its_branch() -> None:
+    vector = rx.TensorType((3,), "float32")
+    x, y, cond = rx.Var("x", vector), rx.Var("y", vector), rx.Var("cond", rx.TensorType((), "bool"))
+    bb = rx.BlockBuilder()
+
+    def then() -> rx.Var:
+        inner = bb.emit(rx.op.exp(x))
+        with bb.function("plus", [y]):
+            bb.emit_func_output(bb.emit(rx.op.add(y, inner)))
+        return bb.call("plus", x)
+
+    with bb.function("main", [cond, x]):
+        result = bb.if_then_else(cond, then, lambda: x)
+        with pytest.raises(VerifyError, match="is called outside"):
+            bb.call("plus", x)
+        bb.emit_func_output(result)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from relaxir.ir import Attrs, Example, InferCtx, Op, ShapeType, TensorType, TupleType, Type
-from relaxir.ir.op import map_attrs
+from relaxir.ir.attrs import map_attrs
 from relaxir.ir.types import parse_type, split_commas
 from relaxir.support.bfloat16 import bfloat16_to_float32, float32_to_bfloat16
 from relaxir.support.dtypes import info
@@ -82,7 +82,7 @@ def holds(ctx: InferCtx, env: dict[str, int]) -> bool:
 def infer(op: Op[Any], types: tuple[Type, ...], attrs: Attrs, scope: dict[str, Dim]) -> tuple[Type, InferCtx]:
     """Type of a call of the example, with what inference left behind."""
     ctx = InferCtx(op.name, Facts(scope.values()), tuple(scope))
-    return op.infer(types, attrs, ctx), ctx
+    return op.type_of(types, attrs, ctx), ctx
 
 
 def draw(t: TensorType, env: dict[str, int], example: Example, rng: np.random.Generator) -> np.ndarray:

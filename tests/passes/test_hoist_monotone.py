@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import relaxir as rx
+from relaxir.ir.attrs import Attrs
 from relaxir.ir.expr import TupleGetItem
-from relaxir.ir.op import Attrs, Op
+from relaxir.ir.op import Op
 from relaxir.ir.types import TupleType
 from relaxir.ops import OPS, op
 from relaxir.ops.elementwise import Unary

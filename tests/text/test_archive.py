@@ -76,6 +76,28 @@ def test_wrong_data(arrays: dict[str, np.ndarray], phrase: str) -> None:
     assert caught.value.code == "parse-constant"
 
 
+def test_any_damage_of_an_archive(tmp_path: Path) -> None:
+    """Headers are parsed as Python and members unpacked by several libraries: each has its own exceptions."""
+    save(model(WEIGHT), tmp_path / "m.rx")
+    text, whole = (tmp_path / "m.rx").read_text(), (tmp_path / "m.npz").read_bytes()
+    rng, ends = np.random.default_rng(0), (0, len(whole) - 200)
+    magics = [m + rng.bytes(200) for m in (b"PK\x03\x04", b"\x93NUMPY\x01\x00v\x00") for _ in range(40)]
+    broken = []
+    for n in range(400):
+        content = bytearray(whole)
+        for place in rng.integers(0, 200, 3):
+            content[ends[n % 2] + place] = rng.integers(0, 256)
+        broken.append(bytes(content))
+    kinds = set()
+    for content in (*broken, *magics, *(whole[:n] for n in range(0, len(whole), 37))):
+        (tmp_path / "m.npz").write_bytes(content)
+        try:
+            parse(text, TABLE, tmp_path / "m.npz")
+        except (LoadError, ParseError) as error:
+            kinds.add(error.code)
+    assert kinds == {"load-malformed", "parse-constant"}
+
+
 def test_damaged_files(tmp_path: Path) -> None:
     save(model(WEIGHT), tmp_path / "m.rx")
     whole = (tmp_path / "m.npz").read_bytes()

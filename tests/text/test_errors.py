@@ -76,7 +76,7 @@ GRAPH_CASES = [
     ),
     ('y: R.Tensor((n / 2, 4), "f32") = R.exp(x)\nreturn y', "parse-syntax", "use // instead of /", "n / 2", ""),
     ("y = R.exp(R.exp(x))\nreturn y", "parse-syntax", "a call inside a call", "R.exp(x)", "bind it to a variable"),
-    ("y = R.sum(x, axs=(0,))\nreturn y", "parse-undefined-name", "no attribute of sum `axs`", "axs=(0,)", "`axes`"),
+    ("y = R.sum(x, axs=(0,))\nreturn y", "attribute", "sum: no attribute `axs`", "axs=(0,)", "`axes`"),
     ("y = Module.g(x)\nreturn y", "parse-undefined-name", "no function `g`", "Module.g", ""),
     (
         "y = R.call_tir(Module.main, (x,))\nreturn y",

@@ -11,7 +11,8 @@ from hypothesis import given
 
 from relaxir import evaluate
 from relaxir.ir import Attrs, BlockBuilder, IRModule, ShapeType, TensorType, TupleType, Var, const
-from relaxir.ir.op import Example, Op, attr_dims
+from relaxir.ir.attrs import attr_dims
+from relaxir.ir.op import Example, Op
 from relaxir.ir.pending import PendingCall
 from relaxir.ir.printer import module_arrays
 from relaxir.ir.structural import structural_equal

@@ -118,6 +118,7 @@ _TEXTS: Final = MappingProxyType(
 
 _MESSAGES: Final = """\
 declare i32 @snprintf(ptr, i64, ptr, ...)
+declare i64 @strlen(ptr)
 declare ptr @pthread_getspecific(i32)
 declare i32 @pthread_setspecific(i32, ptr)
 
@@ -151,6 +152,22 @@ write:
 done:
   ret void
 }
+; ---- add to this thread's text
+define internal void @rx_add(ptr %format) nounwind {
+entry:
+  %key = load i32, ptr @rx_key
+  %own = call ptr @pthread_getspecific(i32 %key)
+  %none = icmp eq ptr %own, null
+  br i1 %none, label %done, label %write
+write:
+  %length = call i64 @strlen(ptr %own)
+  %end = getelementptr i8, ptr %own, i64 %length
+  %left = sub i64 ${TEXT_BYTES}, %length
+  %n = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %end, i64 %left, ptr %format)
+  br label %done
+done:
+  ret void
+}
 ; ---- put the call's first error into words; returns its code (%status if only the host entry reports one)
 define internal i32 @rx_report(ptr %ws, i32 %status) nounwind {
 entry:
@@ -172,6 +189,16 @@ look:
   %format_p = getelementptr ptr, ptr @rx_site_formats, i32 %index
   %format = load ptr, ptr %format_p
   call void @rx_say(ptr %format, i64 %v0, i64 %v1, i64 %v2, i64 %v3)
+  %place = get i32 %ws WS_PLACE
+  %placed = icmp ne i32 %place, 0
+  br i1 %placed, label %name, label %said
+name:
+  %node = sub i32 %place, 1
+  %node_p = getelementptr ptr, ptr @rx_site_formats, i32 %node
+  %words = load ptr, ptr %node_p
+  call void @rx_add(ptr %words)
+  br label %said
+said:
   ret i32 %code
 generic:
   %value = phi i32 [ %status, %bare ], [ %code, %site ]

@@ -21,11 +21,12 @@ from relaxir.backends.llvm.emit_linear import Linear
 from relaxir.backends.llvm.emit_parallel import GRAIN
 from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.emit_writer import ModuleText, Value, int_value, kernel_symbol, symbol
-from relaxir.backends.llvm.host_memory import HostMemory, byte_size
+from relaxir.backends.llvm.host_memory import HostMemory, byte_size, stride_size
 from relaxir.backends.llvm.host_profile import Stamps, kernel_place
 from relaxir.backends.llvm.layout import DLTENSOR, DLTENSOR_BYTES
 from relaxir.backends.llvm.together_ir import GROUP_EMPTY, GROUP_HEAD, SLOT_BYTES
 from relaxir.support.errors import InternalError
+from relaxir.support.spans import Span
 from relaxir.sym import Dim
 from relaxir.tir.buffer import Buffer
 from relaxir.tir.expr import Expr
@@ -47,7 +48,7 @@ from relaxir.tir.host import (
     SwapRooms,
     Together,
 )
-from relaxir.tir.stmt import For, If, Stmt, While
+from relaxir.tir.stmt import Assert, For, If, Stmt, While
 from relaxir.tir.visit import walk
 
 MEMORY: Final = "memory"
@@ -290,7 +291,9 @@ class Host(HostMemory):
         operands = ["ptr %ws", *(self.base(b).typed for b in stmt.args), *(d.typed for d in sizes)]
         if stmt.callee in self.together:
             operands.append(group)
-        run = partial(self._call_status, kernel_symbol(stmt.callee), operands)
+        kernel = None if self.kernels is None else self.kernels.get(stmt.callee)
+        place = stmt.span if kernel is not None and any(isinstance(s, Assert) for s in walk(kernel.body)) else None
+        run = partial(self._call_status, kernel_symbol(stmt.callee), operands, place)
         if self.stamps is None or self.kernels is None:
             run()
         else:
@@ -345,14 +348,19 @@ class Host(HostMemory):
         self.w.touch(MEMORY)
         return status
 
-    def _call_status(self, function: str, operands: Sequence[str]) -> None:
-        self._leave_unless_fine(self._invoke(function, operands))
+    def _call_status(self, function: str, operands: Sequence[str], place: Span | None = None) -> None:
+        """Call, and leave where that fails; ``place`` is the node of a model that is then named."""
+        self._leave_unless_fine(self._invoke(function, operands), place)
 
-    def _leave_unless_fine(self, status: Value) -> None:
+    def _leave_unless_fine(self, status: Value, place: Span | None = None) -> None:
         ok, bad = self.w.label("ok"), self.w.label("failed")
         fine = ops.compare(self.w, "icmp eq", status, int_value(0, "i32"))
         self.w.line(f"br i1 {fine.text}, label %{ok}, label %{bad}, !prof !4")
         self.w.start(bad)
+        if place is not None and place.note:
+            _, site = self.sites.add("runtime-failure", "", place)
+            self.module.declare("rx_place", "void", ["ptr", "i32"])
+            self.w.line(f"call void @rx_place(ptr %ws, i32 {site})")
         self.leave()
         self.w.start(ok)
         self.w.scope.guarded = True
@@ -370,7 +378,7 @@ class Host(HostMemory):
         """Take the caller's array if there is one and it fits, else a block of the pool."""
         tensor = self.tensor("%outputs", stmt.index)
         extents = [self.dim(d) for d in stmt.buffer.shape]
-        size = self.checked_size(byte_size(stmt.buffer))
+        size = self.checked_size(byte_size(stmt.buffer), stride_size(stmt.buffer))
         data = self.at(tensor, int_value(DLTENSOR["DL_DATA"]))
         shape_field = self.at(tensor, int_value(DLTENSOR["DL_SHAPE"]))
         given = self.w.here(f"load ptr, ptr {data.text}, align 8", "ptr")

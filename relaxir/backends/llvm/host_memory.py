@@ -13,11 +13,9 @@ from relaxir.backends.llvm.emit_stmt import Statements
 from relaxir.backends.llvm.emit_writer import ModuleText, Value, float_value, int_value
 from relaxir.backends.llvm.layout import DLTENSOR, DLTENSOR_BYTES
 from relaxir.support.dtypes import info
-from relaxir.sym import SHOWN, Dim, DimLike, fold, free_dims, mul, product
+from relaxir.sym import LARGEST, SHOWN, Dim, DimLike, fold, free_dims, max_, mul, product
 from relaxir.tir.buffer import Buffer
 from relaxir.tir.func import PrimFunc
-
-_LARGEST: Final = 2.0**62
 
 
 class HostMemory(Statements):
@@ -100,13 +98,16 @@ class HostMemory(Statements):
 
     # ---- sizes
 
-    def checked_size(self, size: DimLike) -> Value:
-        """Return a number of bytes; fail where it does not fit 64 bits, seen in floating point, which does not wrap."""
-        value = self.dim(size)
-        if value.number is None:
-            estimate = fold(size, lambda n: float_value(float(n), "double"), self._dim_double, self._double_node)
-            fits = ops.compare(self.w, "fcmp ole", estimate, float_value(_LARGEST, "double"))
-            shown = free_dims(size)[:SHOWN]
+    def checked_size(self, size: DimLike, most: DimLike | None = None) -> Value:
+        """Return a number of bytes; fail where it does not fit 64 bits, seen in floating point, which does not wrap.
+
+        ``most`` is what must fit in its place.
+        """
+        value, seen = self.dim(size), size if most is None else most
+        if not isinstance(seen, int):
+            estimate = fold(seen, lambda n: float_value(float(n), "double"), self._dim_double, self._double_node)
+            fits = ops.compare(self.w, "fcmp ole", estimate, float_value(float(LARGEST), "double"))
+            shown = free_dims(seen)[:SHOWN]
             got = ", ".join(f"{d.name} is {{}}" for d in shown)
             message = f"{self.name}: a size in bytes does not fit 64 bits; {got}"
             code, site = self.sites.add("runtime-overflow", message, self.func.span)
@@ -203,6 +204,11 @@ class HostMemory(Statements):
 def byte_size(buffer: Buffer) -> DimLike:
     """Return the bytes of a buffer."""
     return mul(product(buffer.shape), info(buffer.dtype).bytes)
+
+
+def stride_size(buffer: Buffer) -> DimLike:
+    """Return the bytes of a buffer without its empty axes: what its strides reach, which callers compute too."""
+    return mul(product(max_(d, 1) for d in buffer.shape), info(buffer.dtype).bytes)
 
 
 def _dlpack_type(dtype: str) -> int:

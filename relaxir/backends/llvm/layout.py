@@ -56,6 +56,7 @@ WORKSPACE: Final = MappingProxyType(
         "WS_CTX": 96,  # ptr
         "WS_DEPTH": 104,  # i64: calls of host programs by host programs that have not returned
         "WS_STACK": 112,  # ptr: where the native stack stood at the outermost of them
+        "WS_PLACE": 120,  # i32: 1 + index of the site that says which node's kernel failed, 0 none
     }
 )
 WORKSPACE_BYTES: Final = 128

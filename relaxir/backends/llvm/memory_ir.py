@@ -68,20 +68,15 @@ heap_ok:
   put ptr %raw %heap_block B_BASE
   br label %ready
 map:
-  %size2m = add i64 %size, ${HUGE_PAGE}
-  %length = add i64 %size2m, 4096
-  %area = call ptr @mmap(ptr null, i64 %length, i32 3, i32 34, i32 -1, i64 0)
-  %failed = icmp eq ptr %area, inttoptr (i64 -1 to ptr)
+  %length = add i64 %size, ${HUGE_PAGE}
+  %pair = call { ptr, ptr } @rx_map(i64 %size, i64 %length)
+  %area = extractvalue { ptr, ptr } %pair, 0
+  %map_block = extractvalue { ptr, ptr } %pair, 1
+  %failed = icmp eq ptr %area, null
   br i1 %failed, label %fail, label %map_ok
 map_ok:
-  %start = ptrtoint ptr %area to i64
-  %behind = add i64 %start, 2097215
-  %place = and i64 %behind, -2097152
-  %skip = sub i64 %place, %start
-  %map_block = getelementptr i8, ptr %area, i64 %skip
   put i64 %length %map_block B_MAPPED
   put ptr %area %map_block B_BASE
-  %advice = call i32 @madvise(ptr %map_block, i64 %size, i32 14)
   br label %ready
 ready:
   %block = phi ptr [ %heap_block, %heap_ok ], [ %map_block, %map_ok ]
@@ -136,22 +131,38 @@ done:
 """
 
 _SLABS: Final = """\
+; ---- map %length bytes, a huge page more than %size: the area (null on failure), and the first huge page that begins
+;      in it behind room for the head of a block: areas begin with a page, so that is at most a huge page further
+define internal { ptr, ptr } @rx_map(i64 %size, i64 %length) nounwind {
+entry:
+  %area = call ptr @mmap(ptr null, i64 %length, i32 3, i32 34, i32 -1, i64 0)
+  %failed = icmp eq ptr %area, inttoptr (i64 -1 to ptr)
+  br i1 %failed, label %fail, label %done
+done:
+  %start = ptrtoint ptr %area to i64
+  %behind = add i64 %start, 2097215
+  %place = and i64 %behind, -2097152
+  %skip = sub i64 %place, %start
+  %page = getelementptr i8, ptr %area, i64 %skip
+  %advice = call i32 @madvise(ptr %page, i64 %size, i32 14)
+  %half = insertvalue { ptr, ptr } undef, ptr %area, 0
+  %pair = insertvalue { ptr, ptr } %half, ptr %page, 1
+  ret { ptr, ptr } %pair
+fail:
+  ret { ptr, ptr } zeroinitializer
+}
 ; ---- a new slab of blocks of %size bytes: the first of them, the others in the pool; null on failure
 define internal ptr @rx_slab_new(ptr %ctx, i64 %size, i64 %bucket) nounwind {
 entry:
   %wide = icmp uge i64 %size, $WIDE
   %room = select i1 %wide, i64 ${WIDE_SLAB}, i64 $SLAB
   %length = add i64 %room, ${HUGE_PAGE}
-  %area = call ptr @mmap(ptr null, i64 %length, i32 3, i32 34, i32 -1, i64 0)
-  %failed = icmp eq ptr %area, inttoptr (i64 -1 to ptr)
+  %pair = call { ptr, ptr } @rx_map(i64 %room, i64 %length)
+  %area = extractvalue { ptr, ptr } %pair, 0
+  %slab = extractvalue { ptr, ptr } %pair, 1
+  %failed = icmp eq ptr %area, null
   br i1 %failed, label %fail, label %cut
 cut:
-  %start = ptrtoint ptr %area to i64
-  %behind = add i64 %start, 2097151
-  %place = and i64 %behind, -2097152
-  %skip = sub i64 %place, %start
-  %slab = getelementptr i8, ptr %area, i64 %skip
-  %advice = call i32 @madvise(ptr %slab, i64 %room, i32 14)
   %stride = add i64 %size, 4096
   %count = udiv i64 %room, %stride
   put i64 %count %slab S_COUNT

@@ -42,7 +42,7 @@ declare void @rx_fail(ptr, i32, i32, i64, i64, i64, i64)
 - ``rx_frame_push(ws, bytes)``: a frame, 64-byte aligned, or null; popped in reverse order with the same size.
 - ``rx_enter(ws, here)``: whether a host program may call another now; ``rx_leave(ws)`` after it.
 - ``rx_fail(ws, code, site, v0, v1, v2, v3)`` records the call's first error; ``code`` must not be 0. The host entry
-  then returns any code.
+  then returns any code. ``rx_place(ws, site)``: which call of a kernel failed; its words are added to the message.
 
 A context's first word is the address of the weights: ``load ptr, ptr %ctx``. A workspace's first word (i32) is the
 error code so far.

@@ -194,6 +194,13 @@ record:
 done:
   ret void
 }
+; ---- which call of a kernel failed: a kernel may serve several nodes
+define void @rx_place(ptr %ws, i32 %site) nounwind {
+entry:
+  %place = add i32 %site, 1
+  put i32 %place %ws WS_PLACE
+  ret void
+}
 define i1 @rx_enter(ptr %ws, ptr %here) nounwind {
 entry:
   %depth = get i64 %ws WS_DEPTH
@@ -233,6 +240,7 @@ take:
   put ptr %next %ctx CTX_WS_LIST
   call void @rx_unlock(ptr %lock)
   put i32 0 %ws WS_CODE
+  put i32 0 %ws WS_PLACE
   put i64 0 %ws WS_PEAK
   put i64 0 %ws WS_DEPTH
   ret ptr %ws

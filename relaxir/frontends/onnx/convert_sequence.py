@@ -9,7 +9,7 @@ from typing import Final
 from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.node import Node, Result
 from relaxir.frontends.onnx.values import ABSENT, Item, Items, Pieces, Value
-from relaxir.sym import min_, mul, sub
+from relaxir.sym import DimLike, add, min_, mul, sub, to_text
 
 
 def empty(n: Node) -> Result:
@@ -51,9 +51,10 @@ def at(n: Node) -> Result:
     """One tensor; a position known only at run time needs tensors of one type."""
     known, found = n.number(1), n.sequence(0)
     if isinstance(found, Pieces):
-        if known is None or int(known.reshape(-1)[0]) < 0:
-            n.unsupported("a run-time or negative position in a sequence of a run-time length")
-        return piece(n, found, int(known.reshape(-1)[0]))
+        if known is None:
+            return single(n, found)
+        number = int(known.reshape(-1)[0])
+        return piece(n, found, number if number >= 0 else add(found.count, number))
     if known is not None:
         return found.values[position(n, 1, len(found.values))]
     if len({v.type for v in found.values}) != 1:
@@ -61,11 +62,20 @@ def at(n: Node) -> Result:
     return n.emit("take", n.emit("stack", *found.values, axis=0), n.scalar_input(1), axis=0)
 
 
-def piece(n: Node, of: Pieces, number: int) -> Value:
+def single(n: Node, of: Pieces) -> Value:
+    """The part of one element at a position known only at run time."""
+    if of.size != 1:
+        n.unsupported("a run-time position in a sequence of parts, the last of which may be shorter")
+    y = n.emit("take", of.x, n.scalar_input(1), axis=of.axis)
+    return n.emit("expand_dims", y, axes=(of.axis,)) if of.keepdims else y
+
+
+def piece(n: Node, of: Pieces, number: DimLike) -> Value:
     """One part of a tensor; it must exist, which is checked at run time."""
+    n.require_at_least(0, number, "position from the end")
     begin = mul(of.size, number)
     left = sub(of.x.type.shape[of.axis], begin)
-    n.require_at_least(1, left, f"elements left for part {number}")
+    n.require_at_least(1, left, f"elements left for part {to_text(number)}")
     y = n.emit("strided_slice", of.x, axes=(of.axis,), begin=(begin,), size=(min_(of.size, left),))
     return y if of.keepdims else n.emit("squeeze", y, axes=(of.axis,))
 

@@ -266,7 +266,13 @@ def input_pads(n: Node, rank: int) -> tuple[tuple[DimLike, DimLike], ...]:
 def tile(n: Node) -> Result:
     """Repeats per axis; until opset 5 of one axis."""
     if n.opset < 6:
-        (count,), rank = n.dims(1, low=0, names="t", count=1), n.rank()
+        known, rank = n.number(1), n.rank()
+        if info(n.type(1).dtype).is_integer:
+            (count,) = n.dims(1, low=0, names="t", count=1)
+        elif known is not None:  # a number of x's own type
+            count = int(known.reshape(-1)[0])
+        else:
+            (count,) = n.read(n.emit("astype", n.counted(1, 1), dtype="int64"), 0, "t", MOST)
         axis = n.axis(int(n.constant(2, "axis").reshape(-1)[0]), rank)
         return n.emit("tile", n.input(0), repeats=tuple(count if a == axis else 1 for a in range(rank)))
     return n.emit("tile", n.input(0), repeats=n.dims(1, low=0, names="t", count=n.rank()))

@@ -162,17 +162,12 @@ def deform_conv(n: Node) -> Result:
         tap = n.emit("expand_dims", n.emit("subtract", tap, float(pads[a])), axes=tuple(range(1, 4 - a)))
         point = n.emit("expand_dims", point, axes=tuple(range(1, 2 - a)))
         moved = n.emit("take", split, n.literal(np.array(a), "int64"), axis=3)
-        place = n.emit("add", n.emit("add", moved, in_dtype(n, tap, moved)), in_dtype(n, point, moved))
-        extent = in_dtype(n, n.emit("dims_to_tensor", dims=(extents[a],)), moved)
-        # in units of half the image, counted from its middle
-        coordinates.append(
-            n.emit("subtract", n.emit("divide", n.emit("add", n.emit("multiply", place, 2.0), 1.0), extent), 1.0)
-        )
+        coordinates.append(n.emit("add", n.emit("add", moved, in_dtype(n, tap, moved)), in_dtype(n, point, moved)))
     grid = n.emit(
         "reshape", n.emit("stack", *coordinates, axis=-1), shape=(mul(batch, groups), mul(taps, out[0]), out[1], 2)
     )
     image = n.emit("reshape", x, shape=(mul(batch, groups), floordiv(channels, groups), *extents))
-    columns = n.emit("grid_sample", image, grid, mode="linear", padding_mode="zeros", align_corners=False)
+    columns = n.emit("grid_sample", image, grid, mode="linear", padding_mode="zeros", normalized=False)
     columns = n.emit("reshape", columns, shape=(batch, groups, floordiv(channels, groups), taps, *out))
     if mask is not None:
         columns = n.emit("multiply", columns, n.emit("reshape", mask, shape=(batch, groups, 1, taps, *out)))

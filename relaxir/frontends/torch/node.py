@@ -14,8 +14,9 @@ from torch.fx import Node as FxNode
 from relaxir.frontends.emitter import Emitter
 from relaxir.frontends.torch.tensors import dtype_name, promoted
 from relaxir.frontends.values import Value
+from relaxir.ir.attrs import is_symbolic
 from relaxir.ir.builder import BlockBuilder
-from relaxir.ir.op import InferCtx, is_symbolic
+from relaxir.ir.op import InferCtx
 from relaxir.ir.types import TensorType
 from relaxir.support.dtypes import info
 from relaxir.support.errors import LoadError, UnsupportedError

@@ -13,7 +13,7 @@ from relaxir.ir.types import ShapeType
 from relaxir.runtime.interp.binding import Value
 from relaxir.runtime.interp.graph import NO_LIBRARIES, Array, Libraries, run_graph
 from relaxir.runtime.interp.host import run_host
-from relaxir.support.errors import RuntimeFailure
+from relaxir.support.errors import RuntimeFailure, reason
 from relaxir.tir import PrimFunc
 
 
@@ -43,6 +43,8 @@ def evaluate(
     """
     try:
         return _evaluate(module, name, args, libraries, constants)
+    except MemoryError as error:
+        raise RuntimeFailure(f"{name}: {reason(error)}", code="runtime-allocation") from error
     except RecursionError:
         raise RuntimeFailure(
             f"{name}: calls are nested too deeply", help="give the recursion a base case, or write it as a loop"

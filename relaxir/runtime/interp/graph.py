@@ -9,6 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from relaxir.cost.steps import ends, too_long
+from relaxir.ir.attrs import map_attrs
 from relaxir.ir.expr import (
     Bind,
     Body,
@@ -29,7 +31,7 @@ from relaxir.ir.expr import (
     Var,
 )
 from relaxir.ir.module import IRModule
-from relaxir.ir.op import map_attrs
+from relaxir.ir.op import InferCtx
 from relaxir.ir.types import AnyType, ShapeType, TensorType, TupleType, Type, free_dims_of_type, type_dims
 from relaxir.runtime.interp.binding import (
     Pair,
@@ -48,11 +50,13 @@ from relaxir.support.errors import (
     ArgumentError,
     InternalError,
     RelaxirError,
+    RuntimeFailure,
     RuntimeIndexError,
     RuntimeShapeError,
+    ShapeMismatchError,
     UnsupportedError,
 )
-from relaxir.sym import DimLike, exact, free_dims
+from relaxir.sym import DimLike, Facts, SymError, check_bytes, exact, free_dims
 from relaxir.tir import PrimFunc
 
 Array = NDArray[Any]
@@ -193,12 +197,10 @@ class _Frame:
         return np.zeros((0, *known), info(t.dtype).numpy)
 
     def _call(self, expr: Expr) -> Value:
-        for d in type_dims(expr.type):
-            if all(s.name in self.dims for s in free_dims(d)):
-                self.size(d)  # fails where it does not fit 64 bits
+        if isinstance(expr, OpCall):
+            return self._op(expr)
+        self._sized(expr.type)
         match expr:
-            case OpCall():
-                return self._op(expr)
             case FuncCall():
                 return run_graph(self.module, expr.callee, tuple(self.eval(a) for a in expr.args), self.libraries)
             case CallTIR():
@@ -207,6 +209,16 @@ class _Frame:
                 return self._call_dps(expr)
             case _:
                 raise InternalError(f"the interpreter does not know the expression {type(expr).__name__}")
+
+    def _sized(self, t: Type) -> None:
+        """Fail where a size of a result that is known before the call does not fit 64 bits."""
+        if isinstance(t, TupleType):
+            for part in t.fields:
+                self._sized(part)
+            return
+        known = [self.size(d) for d in type_dims(t) if all(s.name in self.dims for s in free_dims(d))]
+        if isinstance(t, TensorType):
+            check_bytes(known, info(t.dtype).bytes)
 
     def _array(self, expr: Expr) -> Array:
         value = self.eval(expr)
@@ -217,13 +229,21 @@ class _Frame:
     def _op(self, expr: OpCall) -> Value:
         attrs = map_attrs(expr.attrs, self.size)
         args: Any = tuple(self.eval(a) for a in expr.args)
+        types = tuple(_exact_type(a.type, v) for a, v in zip(expr.args, args, strict=True))
+        try:  # what inference left open is decided by the sizes
+            expr.op.infer(types, attrs, InferCtx(expr.op.name, Facts(), span=expr.span))
+        except ShapeMismatchError as error:
+            raise RuntimeShapeError(error.message, span=expr.span, notes=error.notes) from None
+        except SymError:  # a size that there is none of: said in the user's symbols
+            pass
+        self._sized(expr.type)
         try:
             result = expr.op.evaluate(args, tuple(a.type for a in expr.args), attrs, expr.type)
         except RelaxirError:
             raise
         except IndexError as error:
             raise RuntimeIndexError(f"{expr.op.name}: {error}", span=expr.span) from error
-        except ValueError as error:  # NumPy's word for sizes that do not fit
+        except (ValueError, OverflowError) as error:  # NumPy's words for sizes that do not fit
             raise RuntimeShapeError(f"{expr.op.name}: {error}", span=expr.span) from error
         return _normal(result, expr.type)
 
@@ -240,6 +260,8 @@ class _Frame:
         if len(func.dims) != len(expr.dims):
             raise InternalError(f"`{expr.callee}` takes {len(func.dims)} dims and was given {len(expr.dims)}")
         dims = {d.name: self.size(value) for d, value in zip(func.dims, expr.dims, strict=True)}
+        if not ends(func, dims):
+            raise RuntimeFailure(too_long(expr.callee), span=expr.span)
         results = allocate_results(expr.type, self.dims)
         scratch = tuple(np.zeros(tuple(exact(d, dims) for d in b.shape), info(b.dtype).numpy) for b in func.scratch)
         inputs = [np.ascontiguousarray(a).reshape(a.shape) for a in self._flat_args(expr.args)]
@@ -261,6 +283,17 @@ class _Frame:
         results = allocate_results(expr.type, self.dims)
         fn(*self._flat_args(expr.args), *results)
         return rebuild(expr.type, iter(results))
+
+
+def _exact_type(t: Type, value: Value) -> Type:
+    """The type with the sizes of a value."""
+    if isinstance(t, TupleType) and isinstance(value, tuple):
+        return TupleType(
+            tuple(_exact_type(f, v) for f, v in zip(t.fields, value, strict=True) if not isinstance(v, int))
+        )
+    if isinstance(t, ShapeType) and isinstance(value, tuple):
+        return ShapeType(tuple(v for v in value if isinstance(v, int)))
+    return TensorType(value.shape, t.dtype) if isinstance(t, TensorType) and isinstance(value, np.ndarray) else t
 
 
 def _leaves(value: Value) -> list[Array]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from relaxir.runtime.interp.lanes import Affine, Lanes
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
+from relaxir.sym import check_bytes
 
 Array = NDArray[Any]
 
@@ -80,6 +81,7 @@ def allocate(name: str, shape: Sequence[int], lanes: Lanes | None = None) -> Mem
     """A fresh buffer with undefined content; under lanes, one for each lane."""
     if any(extent < 0 for extent in shape):
         raise InternalError(f"a buffer has the negative extent {min(shape)}")
+    check_bytes(shape, info(name).bytes)
     count = math.prod(shape)
     terms: list[tuple[int, int]] = []
     if lanes is not None:
