@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from relaxir.backends.llvm.cache import ObjectCache
+from relaxir.backends.llvm.cache import ObjectCache, emitter_digest
 from relaxir.backends.llvm.call_ir import HostFunction
-from relaxir.backends.llvm.compile import CompileOptions
+from relaxir.backends.llvm.compile import CompileOptions, Unit
 from relaxir.backends.llvm.emit import emit_module
 from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.host_emit import import_symbol
@@ -23,7 +23,8 @@ from relaxir.ir.expr import Constant
 from relaxir.ir.module import IRModule
 from relaxir.runtime.events import SYMBOL
 from relaxir.support.clock import Clock
-from relaxir.tir import CallLibrary, PrimFunc
+from relaxir.tir import Assert, CallLibrary, PrimFunc
+from relaxir.tir.printer import prim_func_text
 from relaxir.tir.visit import walk
 
 ALIGNMENT = 64  # of each constant: one cache line
@@ -80,6 +81,25 @@ def groups(kernels: Mapping[str, PrimFunc], size: int) -> list[dict[str, PrimFun
     return [{n: kernels[n] for n in names[i : i + size]} for i in range(0, len(names), size)]
 
 
+def kernel_unit(kernels: Mapping[str, PrimFunc], options: BuildOptions, sites: SiteTable) -> Unit:
+    """A module of kernels, known by the text of its programs, the numbers of their messages, and the emitter.
+
+    The messages of the kernels are entered into ``sites`` at once.
+    """
+    found = [s for f in kernels.values() for s in walk(f.body) if isinstance(s, Assert)]
+    numbers = [sites.add(s.code, s.message, s.span)[1] for s in found]
+
+    def write() -> str:
+        with options.clock("emit"):
+            return emit_module(kernels, options.target, sites)
+
+    digest = emitter_digest()
+    if not digest or options.cache is None:
+        return Unit.of(write())
+    programs = (prim_func_text(name, func) for name, func in kernels.items())
+    return Unit("\n".join((digest, str(numbers), *programs)), write)
+
+
 def library_symbols(module: IRModule) -> dict[str, int]:
     """Foreign functions that host programs call, with the number of their tensors."""
     found: dict[str, int] = {}
@@ -108,10 +128,8 @@ def build(module: IRModule, options: BuildOptions, metadata: Callable[[SiteTable
     offsets, size = place_constants(constants)
     sites = SiteTable()
     with options.clock("emit"):
-        texts = [emit_module(g, options.target, sites) for g in groups(kernels, options.group)]
-        texts.append(
-            emit_module(hosts, options.target, sites, constants=offsets, kernels=kernels, stamps=options.stamps)
-        )
+        units = [kernel_unit(g, options, sites) for g in groups(kernels, options.group)]
+        host = emit_module(hosts, options.target, sites, constants=offsets, kernels=kernels, stamps=options.stamps)
     entries = tuple(hosts)
     functions = [
         HostFunction(n, len(hosts[n].inputs), hosts[n].outputs, query=query_program(hosts[n]) is not None)
@@ -124,7 +142,7 @@ def build(module: IRModule, options: BuildOptions, metadata: Callable[[SiteTable
         weights = fill_weights(constants, offsets, size)
     with options.clock("LLVM"):
         return Library.from_texts(
-            texts,
+            [*units, host],
             options.target,
             functions=functions,
             sites=sites.sites,
