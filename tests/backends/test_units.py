@@ -73,7 +73,9 @@ def test_identities(tmp_path: Path) -> None:
     """Equal programs have one; other programs, and other numbers of messages in them, have others."""
     cache = ObjectCache(tmp_path)
     assert identity(cache) == identity(cache)
-    assert len({identity(cache), identity(cache, "worse"), identity(cache, factor=3.0), identity(cache, earlier=1)}) == 4
+    assert (
+        len({identity(cache), identity(cache, "worse"), identity(cache, factor=3.0), identity(cache, earlier=1)}) == 4
+    )
     assert emitter_digest() in identity(cache)
 
 

@@ -27,7 +27,11 @@ def model(functions: bool = False) -> onnx.ModelProto:
     """A model that returns the sum of each initializer and of the input."""
     weights = initializers()
     nodes = [helper.make_node("ReduceSum", [w.name], [f"{w.name}_sum"], keepdims=0) for w in weights]
-    nodes.append(helper.make_node("Twice", ["x"], ["y"], domain="own") if functions else helper.make_node("Add", ["x", "x"], ["y"]))
+    nodes.append(
+        helper.make_node("Twice", ["x"], ["y"], domain="own")
+        if functions
+        else helper.make_node("Add", ["x", "x"], ["y"])
+    )
     outputs = [helper.make_tensor_value_info(n.output[0], TensorProto.FLOAT, None) for n in nodes]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
     graph = helper.make_graph(nodes, "g", [x], outputs, weights)
