@@ -54,7 +54,7 @@ def evaluated(n: Node) -> Value:
     """A tensor made from known numbers alone, as torch makes it."""
     if not all(isinstance(a, bool | int | float | None) for k, a in n.args.items() if k not in FORM):
         n.unsupported("a size that is known only at run time")
-    made = n.fx.target(*n.fx.args, **{k: v for k, v in n.fx.kwargs.items() if k not in FORM})  # type: ignore[operator]  # an operator
+    made = n.fx.target(*n.fx.args, **{k: v for k, v in n.fx.kwargs.items() if k not in FORM})
     return n.literal(made.numpy(), n.out_dtype)
 
 

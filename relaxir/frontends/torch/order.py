@@ -14,7 +14,7 @@ from relaxir.frontends.torch.shape import sliced
 from relaxir.frontends.torch.tensors import extremes
 from relaxir.frontends.values import Value
 from relaxir.support.dtypes import info
-from relaxir.sym import floordiv, max_, product, sub
+from relaxir.sym import floordiv, product, sub
 
 # ---- ranks ---------------------------------------------------------------------------------------------------------
 

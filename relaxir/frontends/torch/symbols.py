@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from math import nan
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -33,6 +34,8 @@ from relaxir.sym.parser import comparison
 
 DEFAULT_MIN: Final = 2
 """Least size that torch assumes of every dynamic dimension; it is no restriction of the program."""
+FARTHEST: Final = 4096
+"""Greatest lower bound whose origin is looked for."""
 MAX_SIZE: Final = 2**31
 """Upper bounds from here on say nothing."""
 FUNCTIONS: Final[Mapping[str, Callable[..., DimLike]]] = MappingProxyType(
@@ -190,9 +193,11 @@ class Symbols:
             if d.min <= DEFAULT_MIN:
                 continue
             low, high = d.min, d.max
-            computed = [size for size in assumed.get(d, ()) if at(size, d, low - 1) < DEFAULT_MIN <= at(size, d, low)]
+            computed = [
+                s for s in assumed.get(d, ()) if low <= FARTHEST and at(s, d, low - 1) < DEFAULT_MIN <= at(s, d, low)
+            ]
             if computed:
-                least = next(v for v in range(low + 1) if all(at(size, d, v) >= 0 for size in computed))
+                least = next(v for v in range(low + 1) if all(at(s, d, v) >= 0 for s in computed))
                 changed[d] = self.dims[name] = dim(d.name, min=least, max=high)
                 continue
             free = dim(d.name, min=0, max=high)
@@ -228,9 +233,12 @@ def parsed(guards: Sequence[str]) -> Iterator[ast.expr]:
             yield ast.parse(text, mode="eval").body
 
 
-def at(size: DimLike, symbol: Dim, value: int) -> int:
-    """What a size computed from one symbol is at a value of it."""
-    return int(substitute(size, {symbol: value}))
+def at(size: DimLike, symbol: Dim, value: int) -> float:
+    """What a size computed from one symbol is at a value of it; NaN, which compares with nothing, where it is nothing."""
+    try:
+        return int(substitute(size, {symbol: value}))
+    except SymError:
+        return nan
 
 
 def substituted(relation: Relation, mapping: Mapping[Dim, Dim]) -> Relation:
