@@ -343,7 +343,7 @@ INDEX: Final[Mapping[str, Converter]] = MappingProxyType(
         "as_strided": as_strided,
         "embedding": embedding,
         "embedding_renorm": embedding_renorm,
-        "fill_diagonal": fill_diagonal,
+        "fill_diagonal_": fill_diagonal,
         "gather": gather,
         "index": index,
         "index_add": index_write("add"),

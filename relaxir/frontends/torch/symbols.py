@@ -234,7 +234,7 @@ def parsed(guards: Sequence[str]) -> Iterator[ast.expr]:
 
 
 def at(size: DimLike, symbol: Dim, value: int) -> float:
-    """What a size computed from one symbol is at a value of it; NaN, which compares with nothing, where it is nothing."""
+    """What a size computed from one symbol is at a value of it; NaN, which fails comparisons, where that is nothing."""
     try:
         return int(substitute(size, {symbol: value}))
     except SymError:
