@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from relaxir.frontends.torch.creation import WINDOWS
 from relaxir.frontends.torch.table import ATEN, OTHER
 from relaxir.frontends.torch.tensors import DTYPES
 
@@ -24,7 +25,9 @@ the copying form of a view.
 Data types, promoted as torch promotes them: {dtypes}.
 
 Sizes are dimensions: arithmetic on them is evaluated, guards between inputs become relations that a call checks,
-torch's own lower bound of 2 is dropped. Sizes read from data (`item`, `nonzero`) are new symbols with checked bounds.
+torch's own lower bounds of 2, for inputs and for sizes computed from them, are dropped. Floats that sizes are scaled by
+count as the simplest fraction that rounds to them, so `floor(10 * 2.3)` is 23. Sizes read from data (`item`, `nonzero`)
+are new symbols with checked bounds.
 
 Not imported: complex numbers, sparse and quantized tensors, random numbers, training mode.
 
@@ -39,14 +42,13 @@ MIDDLE = """
 """
 NOTES = {
     "as_strided": "of a tensor that is no view of another",
-    "avg_pool1d": "no divisor with ceil_mode",
-    "avg_pool2d": "no divisor with ceil_mode",
-    "avg_pool3d": "no divisor with ceil_mode",
+    **dict.fromkeys(WINDOWS, "of a known length"),
     "batch_norm": "inference, or without running statistics",
     "chunk": "as many parts as when the program was exported",
     "cummax": "a loop over the axis",
     "cummin": "a loop over the axis",
     "dropout": "inference only",
+    "fill_diagonal_": "not wrapped in tall matrices",
     "gru": "the sequence length is constant: torch.export fixes it",
     "logcumsumexp": "a loop over the axis",
     "lstm": "the sequence length is constant: torch.export fixes it; with projections a loop",
@@ -57,6 +59,7 @@ NOTES = {
     "rrelu_with_noise": "inference only",
     "rrelu_with_noise_functional": "inference only",
     "split": "as many parts as when the program was exported",
+    "view": "bits as a dtype of the same width",
     "to": "the device means nothing",
     "tril_indices": "of known extents",
     "triu_indices": "of known extents",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import reduce
 from math import ceil
 from typing import Any, Final, Literal
@@ -30,6 +29,7 @@ from relaxir.ops.resize_axis import (
 )
 from relaxir.ops.slicing import replace_at
 from relaxir.support.dtypes import info
+from relaxir.support.fractions import simplest
 from relaxir.sym import DimLike, add, ceildiv, floordiv, max_, min_, mul
 from relaxir.tir import (
     Buffer,
@@ -64,7 +64,7 @@ class ResizeAttrs(Attrs):
     sizes: tuple[DimLike, ...] = ()
     """Extents of the result."""
     scales: tuple[float, ...] = ()
-    """Factors, as 32-bit floats; the result has ``floor(extent * scale)`` elements, computed exactly."""
+    """Factors, each the simplest fraction that rounds to it; the result has ``floor(extent * scale)`` elements."""
     axes: tuple[int, ...] = ()
     """Resized axes; empty: all."""
     mode: Literal["nearest", "linear", "cubic"] = "nearest"
@@ -111,7 +111,7 @@ class Resize(Op[ResizeAttrs]):
         Example(("f32[1, n, m]",), "f32[1, 2*n, 2*m]", ResizeAttrs(scales=(1, 2, 2)), sizes={"m": 3}),
         Example(
             ("f32[2, n, 4]",),
-            "f32[2, (n*5033165)//8388608, 2]",
+            "f32[2, (n*3)//5, 2]",
             ResizeAttrs(scales=(0.6, 0.6), axes=(1, 2), mode="linear"),
             min_size=2,
         ),
@@ -277,10 +277,8 @@ def axis_maps(attrs: ResizeAttrs, shape: Sequence[DimLike]) -> tuple[AxisMap, ..
         extent = shape[axis]
         roi = (attrs.roi[n], attrs.roi[n + len(axes)]) if attrs.roi and crop else (0.0, 1.0)
         if attrs.scales:
-            scale = Fraction(float(np.float32(attrs.scales[n])))
-            grown = (
-                scale * (Fraction(float(np.float32(roi[1]))) - Fraction(float(np.float32(roi[0])))) if crop else scale
-            )
+            scale = simplest(attrs.scales[n])
+            grown = scale * (simplest(roi[1]) - simplest(roi[0])) if crop else scale
             out = floordiv(mul(extent, grown.numerator), grown.denominator)
             found += (AxisMap(axis, extent, out, scale, (), "stretch", roi),)
             continue

@@ -232,6 +232,23 @@ def test_antialias() -> None:
     check(run, [(rows(n, 2, 7, 9),) for n in SIZES], {"args": ({0: AUTO},)}, cores=(False,))
 
 
+def test_sums_by_a_divisor() -> None:
+    """Windows that ceil mode lets reach beyond the padding."""
+    pool = torch.nn.AvgPool2d(3, 2, 1, ceil_mode=True, divisor_override=5)
+    check(pool, [(rows(n, 2, h, 7),) for n, h in ((4, 8), (1, 7), (2, 4))], ({0: AUTO, 2: AUTO},), cores=(False,))
+
+
+@pytest.mark.parametrize("align", [False, True])
+def test_cubic_border(align: bool) -> None:
+    """Taps, not places, are brought inside the border."""
+
+    def run(x: Any, grid: Any) -> Any:
+        return F.grid_sample(x, grid, "bicubic", "border", align)
+
+    bindings = [(rows(n, 2, 5, n + 3), 1.4 * rows(n, n + 2, 3, 2)) for n in SIZES]
+    check(run, bindings, {"args": ({0: AUTO, 3: AUTO}, {0: AUTO, 1: AUTO})}, cores=(False,))
+
+
 def test_bilinear() -> None:
     """Whole, and as the product that torch makes of it."""
     torch.manual_seed(0)

@@ -117,3 +117,58 @@ def test_elementwise() -> None:
         )  # fmt: skip
 
     compare(run, lambda n: (rows(n, 5), with_nan(n)), 2)
+
+
+def test_divisors() -> None:
+    """Common divisors and multiples of integers of both signs, 0 and broadcast ones, natively too."""
+
+    def run(i: Any) -> Any:
+        j, small = i - 4, (i + 3).to(torch.uint8)
+        return (
+            torch.gcd(j, i * 6),
+            torch.lcm(j, j + 6),
+            torch.gcd(i.int(), torch.tensor(6).int()),
+            torch.lcm(small, small + 1),
+        )
+
+    compare(run, lambda n: (torch.arange(n * 3).reshape(n, 3),), 1, native=True)
+
+
+def test_modes_and_histograms() -> None:
+    """The least of the most frequent elements with its last place; intervals given and found."""
+
+    def run(i: Any, x: Any) -> Any:
+        few = i * 7 % 5
+        return (
+            few.mode(), few.mode(0, keepdim=True), few.float().mode(1), torch.histc(x, 5, -1, 1), torch.histc(x, bins=4),
+            torch.histc(x * 0, 3), torch.bincount(few.flatten(), minlength=3),
+        )  # fmt: skip
+
+    compare(run, lambda n: (torch.arange(n * 5).reshape(n, 5), rows(n, 5)), 2)
+
+
+def test_written_elements() -> None:
+    """Elements of flattened tensors, diagonals, rows of a table kept to a norm."""
+    table = rows(6, 4)
+
+    def run(x: Any, i: Any) -> Any:
+        put = (
+            x.put(torch.tensor([0, -1]), torch.tensor([7.0, 8.0])),
+            x.put(torch.tensor([1, 1]), x[0, :2], accumulate=True),
+        )
+        return *put, torch.ops.aten.embedding_renorm(table, i, 1.5, 1.0)
+
+    compare(run, lambda n: (rows(n, 3), torch.arange(n) % 4), 2)
+    check(lambda x: x.clone().fill_diagonal_(3.0), [(rows(4, 3),)], None, cores=(False,))
+
+
+def test_parts_and_bits() -> None:
+    """Operators that torch writes by views, bits as another dtype, windows, and functions of real numbers."""
+
+    def run(x: Any, i: Any) -> Any:
+        return (
+            x.tensor_split(2, 1), x.hsplit(3), x.view(torch.int32), i.view(torch.float64), torch.hamming_window(6),
+            torch.kaiser_window(5), torch.angle(x), torch.real(x), torch.ldexp(x, i), torch.dist(x, x * 2, 1),
+        )  # fmt: skip
+
+    compare(run, lambda n: (rows(n, 3), torch.arange(n * 3).reshape(n, 3)), 2)

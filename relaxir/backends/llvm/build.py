@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from relaxir.backends.llvm.cache import ObjectCache
+from relaxir.backends.llvm.cache import ObjectCache, emitter_digest
 from relaxir.backends.llvm.call_ir import HostFunction
-from relaxir.backends.llvm.compile import CompileOptions
+from relaxir.backends.llvm.compile import CompileOptions, Unit
 from relaxir.backends.llvm.emit import emit_module, run_together
 from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.host_emit import import_symbol
@@ -23,7 +23,8 @@ from relaxir.ir.expr import Constant
 from relaxir.ir.module import IRModule
 from relaxir.runtime.events import SYMBOL
 from relaxir.support.clock import Clock
-from relaxir.tir import CallLibrary, PrimFunc
+from relaxir.tir import Assert, CallLibrary, PrimFunc
+from relaxir.tir.printer import prim_func_text
 from relaxir.tir.visit import walk
 
 ALIGNMENT = 64  # of each constant: one cache line
@@ -80,6 +81,27 @@ def groups(kernels: Mapping[str, PrimFunc], size: int) -> list[dict[str, PrimFun
     return [{n: kernels[n] for n in names[i : i + size]} for i in range(0, len(names), size)]
 
 
+def kernel_unit(
+    kernels: Mapping[str, PrimFunc], options: BuildOptions, sites: SiteTable, together: frozenset[str]
+) -> Unit:
+    """A module of kernels, known by the text of its programs, the numbers of their messages, and the emitter.
+
+    Those named in ``together`` may run beside others. The messages of the kernels are entered into ``sites`` at once.
+    """
+    found = [s for f in kernels.values() for s in walk(f.body) if isinstance(s, Assert)]
+    numbers = [sites.add(s.code, s.message, s.span)[1] for s in found]
+
+    def write() -> str:
+        with options.clock("emit"):
+            return emit_module(kernels, options.target, sites, together=together)
+
+    digest = emitter_digest()
+    if not digest or options.cache is None:
+        return Unit.of(write())
+    programs = (prim_func_text(name, func) for name, func in kernels.items())
+    return Unit("\n".join((digest, str(numbers), str(sorted(together)), *programs)), write)
+
+
 def library_symbols(module: IRModule) -> dict[str, int]:
     """Foreign functions that host programs call, with the number of their tensors."""
     found: dict[str, int] = {}
@@ -109,8 +131,8 @@ def build(module: IRModule, options: BuildOptions, metadata: Callable[[SiteTable
     sites = SiteTable()
     with options.clock("emit"):
         together = run_together(hosts.values())
-        texts = [emit_module(g, options.target, sites, together=together) for g in groups(kernels, options.group)]
-        text = emit_module(
+        units = [kernel_unit(g, options, sites, together & g.keys()) for g in groups(kernels, options.group)]
+        host = emit_module(
             hosts,
             options.target,
             sites,
@@ -119,7 +141,6 @@ def build(module: IRModule, options: BuildOptions, metadata: Callable[[SiteTable
             stamps=options.stamps,
             together=together,
         )
-        texts.append(text)
     entries = tuple(hosts)
     functions = [
         HostFunction(n, len(hosts[n].inputs), hosts[n].outputs, query=query_program(hosts[n]) is not None)
@@ -132,7 +153,7 @@ def build(module: IRModule, options: BuildOptions, metadata: Callable[[SiteTable
         weights = fill_weights(constants, offsets, size)
     with options.clock("LLVM"):
         return Library.from_texts(
-            texts,
+            [*units, host],
             options.target,
             functions=functions,
             sites=sites.sites,

@@ -2,7 +2,9 @@
 
 Invariants:
 
-1. A file's name is the hash of everything that determines its content, so an entry is never out of date.
+1. A file's name is the hash of everything that determines its content, so an entry is never out of date. What a
+   kernel's text is determined by is the program it is written from and the code that writes it: with a hit, no text is
+   written at all.
 2. Files appear whole (written beside, then renamed) and carry a checksum: a damaged entry is dropped, never returned.
 3. The cache may vanish or be unwritable at any moment: it then only stops saving time.
 """
@@ -11,6 +13,7 @@ import hashlib
 import os
 import secrets
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +22,9 @@ import llvmlite.binding as llvm
 
 EMITTER_VERSION: Final = "1"
 """Raised when the same request would give other code for a reason the text does not show."""
+
+EMITTER: Final = ("support", "sym", "tir", "backends/llvm")
+"""Packages whose code decides what text a tensor program becomes."""
 
 _MAGIC: Final = b"RXOBJ1\0\0"
 _HEAD: Final = len(_MAGIC) + 32
@@ -29,6 +35,14 @@ def default_cache_dir() -> Path:
     """Return ``$XDG_CACHE_HOME/relaxir`` (``~/.cache/relaxir`` where it is unset)."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "relaxir"
+
+
+@lru_cache(maxsize=1)
+def emitter_digest() -> str:
+    """Return a hash of the code that turns tensor programs into text; empty where its sources are not at hand."""
+    root = Path(__file__).resolve().parents[2]
+    sources = [path for part in EMITTER for path in sorted((root / part).glob("*.py"))]
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest() if sources else ""
 
 
 class ObjectCache:
@@ -46,11 +60,11 @@ class ObjectCache:
         version = f"{EMITTER_VERSION}\0{llvmlite.__version__}\0{'.'.join(map(str, llvm.llvm_version_info))}\0"
         self._salt = version.encode()
 
-    def key(self, request: bytes, text: str) -> str:
-        """Return the name of the object that ``request`` (target and options) makes of ``text``."""
+    def key(self, request: bytes, identity: str) -> str:
+        """Return the name of the object that ``request`` (target and options) makes of a text or what stands for it."""
         digest = hashlib.sha256(self._salt)
         digest.update(len(request).to_bytes(8, "little") + request)
-        digest.update(text.encode())
+        digest.update(identity.encode())
         return digest.hexdigest()
 
     def get(self, key: str) -> bytes | None:

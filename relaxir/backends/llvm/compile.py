@@ -61,6 +61,21 @@ class CompileOptions:
         return json.dumps(fields, sort_keys=True).encode()
 
 
+@dataclass(frozen=True)
+class Unit:
+    """An LLVM module that is written only if its object is in no cache."""
+
+    identity: str
+    """What tells it from others; equal identities must stand for equally good texts."""
+    write: Callable[[], str]
+    """Makes the text."""
+
+    @staticmethod
+    def of(text: "str | Unit") -> "Unit":
+        """A text is its own identity."""
+        return text if isinstance(text, Unit) else Unit(text, lambda: text)
+
+
 class _Worker:
     """One child process and the file its error output goes to."""
 
@@ -232,7 +247,7 @@ def shared_workers(jobs: int) -> Workers:
 
 
 def compile_objects(
-    texts: Sequence[str],
+    texts: Sequence[str | Unit],
     target: Target,
     *,
     jobs: int = 2,
@@ -244,7 +259,7 @@ def compile_objects(
     """Compile LLVM modules to relocatable objects, in parallel and through the cache.
 
     Args:
-        texts: LLVM modules; equal texts are compiled once.
+        texts: LLVM modules; equal ones are compiled once.
         target: what to compile for.
         jobs: worker processes, where ``workers`` is not given.
         cache: where objects are kept between processes, or None.
@@ -258,19 +273,21 @@ def compile_objects(
     chosen = CompileOptions() if options is None else options
     header = chosen.header(target)
     found: dict[str, bytes] = {}
-    unique = list(dict.fromkeys(texts))
+    units = [Unit.of(t) for t in texts]
+    unique = {u.identity: u for u in units}
     if cache is not None:
-        for text in unique:
-            hit = cache.get(cache.key(header, text))
+        for identity in unique:
+            hit = cache.get(cache.key(header, identity))
             if hit is not None:
-                found[text] = hit
-    missing = [text for text in unique if text not in found]
+                found[identity] = hit
+    missing = [u for u in unique.values() if u.identity not in found]
     done = len(unique) - len(missing)
     if missing:
         pool = shared_workers(jobs) if workers is None else workers
         step = None if progress is None else (lambda count, _: progress(done + count, len(unique)))
-        for text, code in zip(missing, pool.compile(missing, target, chosen, step), strict=True):
-            found[text] = code
+        written = [u.write() for u in missing]
+        for unit, code in zip(missing, pool.compile(written, target, chosen, step), strict=True):
+            found[unit.identity] = code
             if cache is not None:
-                cache.put(cache.key(header, text), code)
-    return [found[text] for text in texts]
+                cache.put(cache.key(header, unit.identity), code)
+    return [found[u.identity] for u in units]

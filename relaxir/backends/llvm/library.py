@@ -8,7 +8,7 @@ from pathlib import Path
 
 from relaxir.backends.llvm.cache import ObjectCache
 from relaxir.backends.llvm.call_ir import HostFunction, Site
-from relaxir.backends.llvm.compile import CompileOptions, Progress, Workers, compile_objects
+from relaxir.backends.llvm.compile import CompileOptions, Progress, Unit, Workers, compile_objects
 from relaxir.backends.llvm.elf import WeightsSegment, link, link_to_file
 from relaxir.backends.llvm.header import FunctionInfo, header_text
 from relaxir.backends.llvm.loader import load_memory, unload
@@ -112,7 +112,7 @@ class Library:
 
     @staticmethod
     def from_texts(
-        texts: Sequence[str],
+        texts: Sequence[str | Unit],
         target: Target,
         *,
         functions: Sequence[HostFunction],

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Final
 
 from onnx import GraphProto, NodeProto, ValueInfoProto
 
@@ -35,6 +36,7 @@ SUPPORTED_OPSETS = range(1, 30)
 
 TENSORS = "the node reads "
 """How the note starts that lists a node's tensors."""
+NOTHING: Final[Mapping[int, memoryview]] = MappingProxyType({})
 LONG = 24
 """Characters beyond which a formula of a dimension gets a symbol."""
 
@@ -78,7 +80,7 @@ class Importer:
         with self.bb.function("main", params, attrs={"output_names": names, "source": self.source.name}):
             held = [element_of(i) for i in given]
             self.scopes[0].update({p.name: replace(Value.of(p), element=e) for p, e in zip(params, held, strict=True)})
-            results = self.body(graph)
+            results = self.body(graph, self.source.data)
             if self.problems:
                 raise report(self.problems, self.source.name)
             values = [self.tensor(i.name, r) for i, r in zip(graph.output, results, strict=True)]
@@ -98,11 +100,11 @@ class Importer:
             return item
         raise UnsupportedError(f"output `{name}` is a sequence or an optional", code="import-unsupported")
 
-    def body(self, graph: GraphProto) -> list[Item]:
-        """Nodes of a graph in the present scope; its results."""
+    def body(self, graph: GraphProto, data: Mapping[int, memoryview] = NOTHING) -> list[Item]:
+        """Nodes of a graph in the present scope; its results. ``data`` has elements of its initializers, by number."""
         scope = self.scopes[-1]
-        for tensor in graph.initializer:
-            scope[tensor.name] = self.reader.value(tensor)
+        for number, tensor in enumerate(graph.initializer):
+            scope[tensor.name] = self.reader.value(tensor, data.get(number))
         for proto in graph.node:
             self.node(proto)
         if self.problems:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -10,6 +11,7 @@ from onnx import GraphProto, ModelProto
 
 from relaxir.frontends.onnx.functions import inlined
 from relaxir.frontends.onnx.graphs import describe, subgraphs
+from relaxir.frontends.onnx.wire import without_weights
 from relaxir.support.errors import LoadError, UnsupportedError
 
 MAX_DEPTH = 32
@@ -23,6 +25,8 @@ class Source:
     model: ModelProto
     name: str
     folder: Path | None
+    data: Mapping[int, memoryview] = field(default_factory=dict, repr=False)
+    """Elements of initializers of the main graph that the model itself lacks, by their number."""
 
     @property
     def opsets(self) -> dict[str, int]:
@@ -40,7 +44,7 @@ def read_model(model: object) -> Source:
     if not source.model.HasField("graph") or not source.model.opset_import:
         raise LoadError(f"`{source.name}` is not an ONNX model: it has no graph or no opset")
     check_nesting(source.model)
-    source = Source(inlined(source.model, source.name), source.name, source.folder)
+    source = replace(source, model=inlined(source.model, source.name))
     check_nesting(source.model)
     check_graph(source.model.graph, frozenset(), f"`{source.name}`")
     return source
@@ -50,7 +54,7 @@ def _read(model: object) -> Source:
     if isinstance(model, ModelProto):
         return Source(model, model.graph.name or "model", None)
     if isinstance(model, bytes | bytearray | memoryview):
-        return Source(_decode(bytes(model), "model"), "model", None)
+        return _decode(bytes(model), "model", None)
     if not isinstance(model, str | Path):
         raise LoadError(f"expected a path, bytes or a ModelProto, got {type(model).__name__}", code="load-path")
     path = Path(model)
@@ -60,16 +64,17 @@ def _read(model: object) -> Source:
         data = path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a path with a null byte
         raise LoadError(f"cannot read `{path}`: {getattr(error, 'strerror', error)}", code="load-path") from error
-    return Source(_decode(data, path.name), path.name, path.parent)
+    return _decode(data, path.name, path.parent)
 
 
-def _decode(data: bytes, name: str) -> ModelProto:
+def _decode(data: bytes, name: str, folder: Path | None) -> Source:
     model = ModelProto()
+    light, weights = without_weights(data)
     try:
-        model.ParseFromString(data)
+        model.ParseFromString(light)
     except (DecodeError, RuntimeError, ValueError) as error:
         raise LoadError(f"`{name}` is not an ONNX file: {error}", help="was the download complete?") from error
-    return model
+    return Source(model, name, folder, weights)
 
 
 def check_nesting(model: ModelProto) -> None:

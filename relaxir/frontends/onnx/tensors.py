@@ -77,8 +77,10 @@ class TensorReader:
         self.parts: dict[tuple[Path, int, int], bytes] = {}
         self.taken: dict[Path, int] = {}
 
-    def value(self, tensor: TensorProto) -> Value:
+    def value(self, tensor: TensorProto, data: memoryview | None = None) -> Value:
         """A tensor as a constant (bfloat16 as uint16 bits, narrow formats as `relaxir.frontends.onnx.narrow` says).
+
+        ``data`` are its elements where they were left out of it.
 
         Raises:
             LoadError: dims that are negative or disagree with the data, data outside the folder or cut short.
@@ -100,15 +102,15 @@ class TensorReader:
         if tensor.HasField("segment"):
             raise UnsupportedError(f"{what} is stored in segments", code="import-unsupported")
         if tensor.data_location == TensorProto.EXTERNAL:
-            data = np.frombuffer(self.external(tensor, expected), kept)
-        elif tensor.HasField("raw_data"):
-            raw = tensor.raw_data  # each access is a copy
+            elements = np.frombuffer(self.external(tensor, expected), kept)
+        elif data is not None or tensor.HasField("raw_data"):
+            raw = tensor.raw_data if data is None else data  # each access is a copy
             if len(raw) != expected:
                 raise LoadError(f"{what} has {len(raw)} bytes of data, its shape {list(shape)} needs {expected}")
-            data = np.frombuffer(raw, kept)
+            elements = np.frombuffer(raw, kept)
         else:
-            data = self.typed(tensor, "uint8" if narrow else dtype, expected if narrow else count, what)
-        array = (unpacked(data, narrow, count) if narrow else data).reshape(shape)
+            elements = self.typed(tensor, "uint8" if narrow else dtype, expected if narrow else count, what)
+        array = (unpacked(elements, narrow, count) if narrow else elements).reshape(shape)
         array.setflags(write=False)
         value = Value.of(Constant(array, TensorType(array.shape, dtype)))
         return replace(value, element=narrow.name) if narrow else value

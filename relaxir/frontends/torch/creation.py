@@ -50,6 +50,17 @@ def triangle_indices(of: Callable[..., torch.Tensor]) -> Converter:
     return convert
 
 
+def evaluated(n: Node) -> Value:
+    """A tensor made from known numbers alone, as torch makes it."""
+    if not all(isinstance(a, bool | int | float | None) for k, a in n.args.items() if k not in FORM):
+        n.unsupported("a size that is known only at run time")
+    made = n.fx.target(*n.fx.args, **{k: v for k, v in n.fx.kwargs.items() if k not in FORM})
+    return n.literal(made.numpy(), n.out_dtype)
+
+
+FORM: Final = ("dtype", "layout", "device", "pin_memory")
+"""Arguments that do not change the numbers."""
+WINDOWS: Final = ("bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window")
 ZEROS: Final = ("zeros", "new_zeros", "empty", "new_empty", "empty_permuted", "empty_strided", "new_empty_strided")
 """Creations that give zeros: what stands in memory that nobody has written is nobody's business."""
 
@@ -66,6 +77,7 @@ CREATION: Final[Mapping[str, Converter]] = MappingProxyType(
         **{k: filled(0, like=True) for k in ("zeros_like", "empty_like")},
         **{k: filled(1) for k in ("ones", "new_ones")},
         **{k: filled(None) for k in ("full", "new_full")},
+        **dict.fromkeys(WINDOWS, evaluated),
         "arange": arange,
         "eye": eye,
         "full_like": filled(None, like=True),

@@ -313,6 +313,19 @@ def copysign(n: Node) -> Value:
     return n.emit("where", below, n.emit("negative", size), size)
 
 
+def ldexp(n: Node) -> Value:
+    """``self * 2 ** other``."""
+    a, b = n.pair(n.out_dtype)
+    return n.emit("multiply", a, n.emit("power", n.scalar(2, n.out_dtype), b))
+
+
+def angle(n: Node) -> Value:
+    """0 for what is positive, pi for what is negative, NaN for NaN."""
+    x = n.floating(n.value())
+    turned = n.emit("where", n.emit("less", x, 0), n.scalar(pi, x.type.dtype), n.scalar(0, x.type.dtype))
+    return n.emit("where", n.emit("isnan", x), x, turned)
+
+
 def ignoring_nan(name: str) -> Converter:
     """An extreme of two operands; a NaN gives way to the other one."""
 
@@ -418,12 +431,15 @@ ELEMENTWISE: Final[Mapping[str, Converter]] = MappingProxyType(
                 "resolve_conj",
                 "resolve_neg",
                 "_conj",
+                "conj_physical",
+                "real",
             ),
             identity,
         ),
         **dict.fromkeys(("to", "_to_copy", "type_as"), to_dtype),
         **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout", "native_dropout"), dropout),
         "add": scaled("add"),
+        "angle": angle,
         "addcdiv": fused("divide"),
         "addcmul": fused("multiply"),
         "celu": with_number("celu", "alpha", "alpha", 1.0),
@@ -451,6 +467,7 @@ ELEMENTWISE: Final[Mapping[str, Converter]] = MappingProxyType(
         "hardswish": unary("hard_swish"),
         "hardtanh": hardtanh,
         "leaky_relu": with_number("leaky_relu", "negative_slope", "alpha", 0.01),
+        "ldexp": ldexp,
         "lerp": lerp,
         "log10": times("log", 1 / log(10)),
         "log_sigmoid": log_sigmoid,

@@ -29,12 +29,15 @@ def prepared(program: ExportedProgram) -> ExportedProgram:
     Raises:
         UnsupportedError: torch cannot express the writes.
     """
+    tried: set[object] = set()
     for _ in range(ROUNDS):
         nodes = tuple(calls(program))
-        table = decompositions({n.target for n in nodes if converter_of(n.target) is None})
+        unknown = {n.target for n in nodes if converter_of(n.target) is None}
+        table = decompositions(unknown)
         must = not all(contained(n) for n in nodes if writes(n.target))
-        if not table and not must:
+        if not table and not must and not any(composite(t) for t in unknown - tried):
             return program
+        tried |= unknown
         try:
             with warnings.catch_warnings():  # torch warns about itself
                 warnings.simplefilter("ignore")
@@ -61,6 +64,11 @@ def decompositions(targets: Iterable[object]) -> dict[Any, Any]:
         return {}
     table: Any = default_decompositions()
     return {op: rule for op, rule in table.items() if op in wanted}
+
+
+def composite(target: object) -> bool:
+    """Whether torch defines an operator by views: these stand in its place after any rewrite."""
+    return isinstance(target, torch._ops.OpOverload) and target._can_decompose() and not separate(target)
 
 
 def writes(target: object) -> bool:

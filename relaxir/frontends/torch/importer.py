@@ -82,7 +82,7 @@ class Importer:
             for name, shape in shaped:
                 self.symbols.place(name, shape)
             relations = self.symbols.relations(guards)
-            if not self.symbols.relax(relations):
+            if not self.symbols.relax(relations, guards):
                 break
         return relations
 

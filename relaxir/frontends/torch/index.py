@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial, reduce
 from types import MappingProxyType
 from typing import Final
 
@@ -11,6 +12,7 @@ from torch.fx import Node as FxNode
 
 from relaxir.frontends.torch.elementwise import column
 from relaxir.frontends.torch.node import Arg, Converter, Node
+from relaxir.frontends.torch.reduction import p_norm
 from relaxir.frontends.torch.shape import replaced
 from relaxir.frontends.torch.tensors import extremes
 from relaxir.frontends.values import Value
@@ -22,6 +24,44 @@ from relaxir.sym import DimLike, product
 def embedding(n: Node) -> Value:
     """Rows of a table."""
     return n.emit("take", n.value("weight"), n.indices(n.value("indices")), axis=0)
+
+
+def embedding_renorm(n: Node) -> Value:
+    """The table with those of the given rows shortened that are longer than a norm allows."""
+    weight, most = n.value(), float(n.number("max_norm"))
+    rows, dtype = weight.type.shape[0], weight.type.dtype
+    norm = p_norm(n, weight, float(n.number("norm_type", 2)), (1,), keepdims=True)
+    factor = n.emit("divide", n.scalar(most, dtype), n.emit("add", norm, n.scalar(1e-7, dtype)))
+    given = n.indices(n.value("indices"))
+    places = n.reshape(given, (product(given.type.shape), 1))
+    marks = n.full((places.type.shape[0],), True, "bool")
+    named = n.emit("scatter_nd", n.full((rows,), False, "bool"), places, marks)
+    long = n.emit("logical_and", n.reshape(named, (rows, 1)), n.emit("greater", norm, n.scalar(most, dtype)))
+    return n.emit("where", long, n.emit("multiply", weight, factor), weight)
+
+
+def put(n: Node) -> Value:
+    """Elements of the flattened tensor replaced, or added to."""
+    x, index = n.value(), n.indices(n.value("index"))
+    size, count = product(x.type.shape), product(index.type.shape)
+    source = n.reshape(n.cast(n.value("source"), x.type.dtype), (count,))
+    how = "add" if n.flag("accumulate") else "none"
+    flat = n.emit("scatter_nd", n.reshape(x, (size,)), n.reshape(index, (count, 1)), source, reduction=how)
+    return n.reshape(flat, x.type.shape)
+
+
+def fill_diagonal(n: Node) -> Value:
+    """One value where all indices are equal; with ``wrap`` tall matrices begin again behind a row that stays."""
+    x, shape = n.value(), n.shape
+    if n.flag("wrap") and x.type.rank == 2 and shape[0] != shape[1]:
+        n.unsupported("wrap")
+    steps = [n.emit("arange", start=0, stop=d, step=1, dtype="int64") for d in shape]
+    first, *others = (
+        n.reshape(s, (*(1,) * a, d, *(1,) * (x.type.rank - a - 1)))
+        for a, (s, d) in enumerate(zip(steps, shape, strict=True))
+    )
+    mask = reduce(partial(n.emit, "logical_and"), (n.emit("equal", first, o) for o in others))
+    return n.emit("where", mask, n.operand(n.get("fill_value"), x.type.dtype), x)
 
 
 def index_select(n: Node) -> Value:
@@ -302,6 +342,8 @@ INDEX: Final[Mapping[str, Converter]] = MappingProxyType(
         **dict.fromkeys(("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"), embedding_bag),
         "as_strided": as_strided,
         "embedding": embedding,
+        "embedding_renorm": embedding_renorm,
+        "fill_diagonal_": fill_diagonal,
         "gather": gather,
         "index": index,
         "index_add": index_write("add"),
@@ -316,6 +358,7 @@ INDEX: Final[Mapping[str, Converter]] = MappingProxyType(
         "masked_select": masked_select,
         "nonzero": nonzero,
         "one_hot": one_hot,
+        "put": put,
         "scatter": scatter(),
         "scatter_add": scatter("add"),
         "scatter_reduce": scatter(),

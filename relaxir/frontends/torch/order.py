@@ -1,4 +1,4 @@
-"""Converters of ranks, running extremes, distinct elements and counts."""
+"""Converters of ranks, running extremes and distinct elements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relaxir.frontends.torch.shape import sliced
 from relaxir.frontends.torch.tensors import extremes
 from relaxir.frontends.values import Value
 from relaxir.support.dtypes import info
-from relaxir.sym import floordiv, max_, product, sub
+from relaxir.sym import floordiv, product, sub
 
 # ---- ranks ---------------------------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ def back_in_place(n: Node, rows: Value, axis: int) -> Value:
     return n.permute(rows, (*range(1, axis + 1), 0, *range(axis + 1, rows.type.rank)))
 
 
-# ---- distinct elements, counts -------------------------------------------------------------------------------------
+# ---- distinct elements ----------------------------------------------------------------------------------------------
 
 
 def unique(n: Node) -> tuple[Value, ...]:
@@ -168,18 +168,6 @@ def unique_consecutive(n: Node) -> tuple[Value, ...]:
     return y, group if n.has("dim") else n.reshape(group, x.type.shape), counts
 
 
-def bincount(n: Node) -> Value:
-    """How often each number occurs, or the sum of its weights."""
-    x = n.cast(n.value(), "int64")
-    most = n.emit("max", n.emit("concat", x, n.literal(np.array([-1]), "int64"), axis=0), axes=(0,))
-    (size,) = n.read(n.emit("add", most, 1), 0, "bins")
-    bins = max_(size, n.get("minlength", 0))
-    zeros = n.full((bins,), 0, n.out_dtype)
-    count = x.type.shape[0]
-    weights = n.cast(n.value("weights"), n.out_dtype) if n.has("weights") else n.full((count,), 1, n.out_dtype)
-    return n.emit("scatter_nd", zeros, n.reshape(x, (count, 1)), weights, reduction="add")
-
-
 def nonzero_static(n: Node) -> Value:
     """Positions, one row each: cut or filled up to a number of rows."""
     x, size = n.value(), n.get("size")
@@ -191,7 +179,6 @@ def nonzero_static(n: Node) -> Value:
 
 ORDER: Final[Mapping[str, Converter]] = MappingProxyType(
     {
-        "bincount": bincount,
         "cummax": running_extreme("greater_equal"),
         "cummin": running_extreme("less_equal"),
         "kthvalue": kthvalue,
@@ -205,4 +192,4 @@ ORDER: Final[Mapping[str, Converter]] = MappingProxyType(
         "_unique2": unique,
     }
 )
-"""Ranks, distinct elements and counts by the name of the ATen packet."""
+"""Ranks and distinct elements by the name of the ATen packet."""

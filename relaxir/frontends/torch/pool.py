@@ -49,12 +49,23 @@ def average_pool(spatial: int) -> Converter:
         if divisor is None:
             y = n.emit("average_pool", x, count_include_pad=n.flag("count_include_pad", True), **attrs)
             return unbatched(n, y, added)
-        if attrs["ceil_mode"]:
-            n.unsupported("divisor_override with ceil_mode")
         y = n.emit("average_pool", x, count_include_pad=True, **attrs)
+        if attrs["ceil_mode"]:
+            y = whole_windows(n, x, attrs, y.type.shape)
         return unbatched(n, n.emit("multiply", y, product(attrs["kernel"]) / divisor), added)
 
     return convert
+
+
+def whole_windows(n: Node, x: Value, attrs: Mapping[str, Any], shape: Sequence[DimLike]) -> Value:
+    """Means over windows that reach beyond the padding, with zeros there."""
+    spatial = len(attrs["kernel"])
+    after = tuple(p + s - 1 for p, s in zip(attrs["padding"][spatial:], attrs["strides"], strict=True))
+    pads = ((0, 0), (0, 0), *zip(attrs["padding"][:spatial], after, strict=True))
+    padded = n.emit("pad", x, n.scalar(0, x.type.dtype), pads=pads, mode="constant")
+    y = n.emit("average_pool", padded, kernel=attrs["kernel"], strides=attrs["strides"], padding=(0,) * (2 * spatial))
+    axes = tuple(range(2, 2 + spatial))
+    return n.emit("strided_slice", y, axes=axes, begin=(0,) * spatial, size=tuple(shape[2:]))
 
 
 def adaptive_average(spatial: int) -> Converter:
@@ -201,10 +212,25 @@ GRID_PADDING: Final = ("zeros", "border", "reflection")
 
 
 def grid_sampler(n: Node) -> Value:
-    """Elements at places of a grid."""
+    """Elements at places of a grid.
+
+    The taps of a cubic beyond the border are those at the border; `grid_sample`, as ONNX has it, brings places inside
+    first. So two elements are added at each end, and only places beyond these are brought inside.
+    """
     mode, padding = GRID_MODES[n.integer("interpolation_mode")], GRID_PADDING[n.integer("padding_mode")]
-    attrs = {"mode": mode, "padding_mode": padding, "align_corners": n.flag("align_corners")}
-    return n.emit("grid_sample", n.value("input"), n.value("grid"), **attrs)
+    x, grid, align = n.value("input"), n.value("grid"), n.flag("align_corners")
+    if mode == "cubic" and padding == "border":
+        spatial = x.type.shape[2:]
+        extents = n.emit("stack", *(n.operand(d, grid.type.dtype) for d in reversed(spatial)), axis=0)
+        grid = widened(n, grid, extents, align)
+        x = n.emit("pad", x, pads=((0, 0), (0, 0), *((2, 2),) * len(spatial)), mode="edge")
+    return n.emit("grid_sample", x, grid, mode=mode, padding_mode=padding, align_corners=align)
+
+
+def widened(n: Node, grid: Value, extents: Value, align: bool) -> Value:
+    """A grid over an image with two elements more at each end of the axes, whose extents come in the grid's order."""
+    less = n.emit("subtract", extents, 1) if align else extents
+    return n.emit("multiply", grid, n.emit("divide", less, n.emit("add", less, 4)))
 
 
 NAMED: Final = (("1d", 1), ("2d", 2), ("3d", 3))

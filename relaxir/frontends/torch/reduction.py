@@ -97,6 +97,12 @@ def vector_norm(n: Node) -> Value:
     return p_norm(n, x, order, n.axes(), n.flag("keepdim"))
 
 
+def distance(n: Node) -> Value:
+    """p-norm of a difference."""
+    a, b = n.pair(n.out_dtype)
+    return p_norm(n, n.emit("subtract", a, b), float(n.number("p", 2)), None)
+
+
 def p_norm(n: Node, x: Value, order: float, axes: tuple[int, ...] | None, keepdims: bool = False) -> Value:
     """``sum(abs(x) ** order) ** (1 / order)``; infinite orders are extremes, order 0 counts."""
     attrs = {"axes": axes, "keepdims": keepdims}
@@ -258,6 +264,7 @@ REDUCTION: Final[Mapping[str, Converter]] = MappingProxyType(
         "cumprod": scan("cumprod"),
         "cumsum": scan("cumsum"),
         "diff": diff,
+        "dist": distance,
         "linalg_vector_norm": vector_norm,
         "linspace": linspace,
         "log_softmax": softmax("log_softmax"),

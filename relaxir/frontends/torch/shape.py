@@ -11,13 +11,17 @@ from torch.fx import Node as FxNode
 from relaxir.frontends.torch.node import Arg, Converter, Node
 from relaxir.frontends.values import Value
 from relaxir.ops.indexing import reshape_target, slice_range
+from relaxir.support.dtypes import info
 from relaxir.sym import DimLike, Relation, add, ceildiv, max_, min_, mul, product, sub
 
 
 def view(n: Node) -> Value:
     """Another shape; -1 stands for what is left."""
     if "dtype" in n.args:
-        n.unsupported("a view of the bits as another dtype")
+        x = n.value()
+        if info(x.type.dtype).bits != info(n.out_dtype).bits or "bool" in (x.type.dtype, n.out_dtype):
+            n.unsupported("a view of the bits as a dtype of another width")
+        return n.emit("bitcast", x, dtype=n.out_dtype)
     target = n.dims("size" if "size" in n.args else "shape")
     return n.reshape(n.value(), reshape_target(target, n.shape, True, n.facts))
 

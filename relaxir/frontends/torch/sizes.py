@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import isfinite
 from types import MappingProxyType
 from typing import Final
 
 from relaxir.frontends.torch.node import FARTHEST, Arg, Converter, Node, Ratio
 from relaxir.frontends.values import Value
 from relaxir.support.dtypes import info
+from relaxir.support.fractions import simplest
 from relaxir.sym import DimLike, Proof, Relation, add, ceildiv, floordiv, max_, min_, mod, mul, product, sub
 
 
@@ -17,20 +19,47 @@ def floats(x: Arg) -> bool:
     return isinstance(x, float | Ratio | Value)
 
 
-def arithmetic(on_sizes: Callable[..., DimLike], on_floats: str) -> Converter:
-    """Arithmetic of two sizes, or of floats as tensors."""
+def ratio(x: Arg) -> Ratio | None:
+    """A size, quotient or float as a quotient of sizes; None for what is none."""
+    if isinstance(x, Ratio):
+        return x
+    if isinstance(x, float):
+        found = simplest(x) if isfinite(x) else None
+        return None if found is None else Ratio(found.numerator, found.denominator)
+    return None if isinstance(x, Value | Relation) else Ratio(x, 1)
+
+
+def arithmetic(
+    on_sizes: Callable[..., DimLike], on_floats: str, on_ratios: Callable[[Ratio, Ratio], Ratio] | None = None
+) -> Converter:
+    """Arithmetic of two sizes, of quotients and floats, or of numbers as tensors."""
 
     def convert(n: Node) -> Arg:
         a, b = n.args["0"], n.args["1"]
         if not (floats(a) or floats(b)):
             return on_sizes(a, b)
-        if isinstance(a, Ratio) and on_floats == "multiply" and not floats(b):
-            return Ratio(mul(a.numerator, b), a.denominator)
-        if isinstance(b, Ratio) and on_floats == "multiply" and not floats(a):
-            return Ratio(mul(b.numerator, a), b.denominator)
+        left, right = ratio(a), ratio(b)
+        if on_ratios is not None and left is not None and right is not None:
+            return on_ratios(left, right)
         return n.emit(on_floats, n.operand(a, "float64"), n.operand(b, "float64"))
 
     return convert
+
+
+def added(a: Ratio, b: Ratio) -> Ratio:
+    """Sum of quotients."""
+    top = add(mul(a.numerator, b.denominator), mul(b.numerator, a.denominator))
+    return Ratio(top, mul(a.denominator, b.denominator))
+
+
+def subtracted(a: Ratio, b: Ratio) -> Ratio:
+    """Difference of quotients."""
+    return added(a, Ratio(mul(-1, b.numerator), b.denominator))
+
+
+def multiplied(a: Ratio, b: Ratio) -> Ratio:
+    """Product of quotients."""
+    return Ratio(mul(a.numerator, b.numerator), mul(a.denominator, b.denominator))
 
 
 def quotient(n: Node) -> Arg:
@@ -38,25 +67,44 @@ def quotient(n: Node) -> Arg:
     a, b = n.args["0"], n.args["1"]
     if isinstance(a, int | float) and isinstance(b, int | float):
         return a / b
-    if not (floats(a) or floats(b)):
-        return Ratio(a, b)
-    if isinstance(a, Ratio) and not floats(b):
-        return Ratio(a.numerator, mul(a.denominator, b))
+    left, right = ratio(a), ratio(b)
+    if left is not None and right is not None and surely_positive(n, right.numerator):
+        return multiplied(left, Ratio(right.denominator, right.numerator))
     return n.emit("divide", n.operand(a, "float64"), n.operand(b, "float64"))
 
 
-def rounded(on_ratio: Callable[[DimLike, DimLike], DimLike]) -> Converter:
+def surely_positive(n: Node, size: DimLike) -> bool:
+    """Whether a divisor keeps the direction of rounding; sizes of tensors do where they are not 0."""
+    return n.facts.prove_le(0, size) is Proof.PROVED
+
+
+def rounded(on_ratio: Callable[[Node, DimLike, DimLike], DimLike]) -> Converter:
     """A quotient as a size; sizes stay."""
 
     def convert(n: Node) -> Arg:
         x = n.args["0"]
-        if isinstance(x, Ratio):
-            return on_ratio(x.numerator, x.denominator)
+        if isinstance(x, float | Ratio) and (found := ratio(x)) is not None:
+            return on_ratio(n, found.numerator, found.denominator)
         if isinstance(x, float | Value):
             n.unsupported("a size computed in floating point")
         return x
 
     return convert
+
+
+def toward_zero(n: Node, a: DimLike, b: DimLike) -> DimLike:
+    """``a / b`` without its fraction, for positive ``b``."""
+    if n.facts.prove_le(0, a) is Proof.PROVED:
+        return floordiv(a, b)
+    return sub(floordiv(max_(a, 0), b), floordiv(max_(mul(-1, a), 0), b))
+
+
+def half_to_even(n: Node, a: DimLike, b: DimLike) -> DimLike:
+    """The integer next to ``a / b``, for positive ``b``; the even one of two."""
+    twice, width = add(mul(2, a), b), mul(2, b)
+    up = floordiv(twice, width)
+    tie = sub(1, min_(mod(twice, width), 1))
+    return sub(up, mul(tie, mod(up, 2)))
 
 
 def power(n: Node) -> Arg:
@@ -197,7 +245,7 @@ def extreme(fn: Callable[..., DimLike], name: str) -> Converter:
 
 OPERATOR: Final[Mapping[str, Converter]] = MappingProxyType(
     {
-        "add": arithmetic(add, "add"),
+        "add": arithmetic(add, "add", added),
         "eq": compared(lambda a, b: Relation("==", a, b), "equal"),
         "floordiv": arithmetic(floordiv, "floor_divide"),
         "ge": compared(lambda a, b: Relation("<=", b, a), "greater_equal"),
@@ -206,13 +254,13 @@ OPERATOR: Final[Mapping[str, Converter]] = MappingProxyType(
         "le": compared(lambda a, b: Relation("<=", a, b), "less_equal"),
         "lt": compared(lambda a, b: Relation("<", a, b), "less"),
         "mod": arithmetic(mod, "floor_mod"),
-        "mul": arithmetic(mul, "multiply"),
+        "mul": arithmetic(mul, "multiply", multiplied),
         "ne": compared(differ, "not_equal"),
         "neg": lambda n: mul(-1, n.args["0"]),
         "not_": negation,
         "pos": lambda n: n.args["0"],
         "pow": power,
-        "sub": arithmetic(sub, "subtract"),
+        "sub": arithmetic(sub, "subtract", subtracted),
         "truediv": quotient,
     }
 )
@@ -223,14 +271,14 @@ FUNCTION: Final[Mapping[str, Converter]] = MappingProxyType(
         **{f"operator.{k}": v for k, v in OPERATOR.items()},
         "builtins.max": extreme(max_, "maximum"),
         "builtins.min": extreme(min_, "minimum"),
-        "builtins.round": rounded(lambda a, b: floordiv(add(mul(2, a), b), mul(2, b))),
-        "math.ceil": rounded(ceildiv),
-        "math.floor": rounded(floordiv),
+        "builtins.round": rounded(half_to_even),
+        "math.ceil": rounded(lambda _, a, b: ceildiv(a, b)),
+        "math.floor": rounded(lambda _, a, b: floordiv(a, b)),
         "math.sqrt": root,
-        "math.trunc": rounded(floordiv),
+        "math.trunc": rounded(toward_zero),
         "torch._sym_sqrt": root,
         "torch.sym_float": as_float,
-        "torch.sym_int": rounded(floordiv),
+        "torch.sym_int": rounded(toward_zero),
         "torch.sym_max": extreme(max_, "maximum"),
         "torch.sym_min": extreme(min_, "minimum"),
         "torch.sym_not": negation,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from math import nan
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -32,6 +34,8 @@ from relaxir.sym.parser import comparison
 
 DEFAULT_MIN: Final = 2
 """Least size that torch assumes of every dynamic dimension; it is no restriction of the program."""
+FARTHEST: Final = 4096
+"""Greatest lower bound whose origin is looked for."""
 MAX_SIZE: Final = 2**31
 """Upper bounds from here on say nothing."""
 FUNCTIONS: Final[Mapping[str, Callable[..., DimLike]]] = MappingProxyType(
@@ -109,17 +113,48 @@ class Symbols:
         """Relations between sizes that the program was traced under, as far as they are of several sizes.
 
         Bounds of a single symbol are in its range, and inequalities (``!=``) hold off a few sizes only: torch makes
-        them for its bookkeeping of memory layouts.
+        them for its bookkeeping of memory layouts. So it does the bound of 2 for sizes that are computed from others,
+        and orders that hold wherever every size is at least 2.
         """
         found: dict[Relation, None] = {}
-        for text in guards:
+        for node in parsed(guards):
             try:
-                relation = self.guard(ast.parse(text, mode="eval").body)
-            except (SymError, SyntaxError, KeyError, UnsupportedError):
+                relation = self.guard(node)
+            except (SymError, KeyError, UnsupportedError):
                 continue  # a guard about something else than sizes
             if relation is not None and len({*free_dims(relation.left), *free_dims(relation.right)}) > 1:
                 found.setdefault(relation)
-        return tuple(found)
+        equalities = [r for r in found if r.op == "=="]
+        return tuple(r for r in found if r.op == "==" or not self.own(r, equalities))
+
+    def own(self, relation: Relation, equalities: Sequence[Relation]) -> bool:
+        """Whether an order is nothing but torch's bound of 2, or follows from it and the equalities."""
+        if isinstance(relation.left, int) and relation.left + (relation.op == "<") == DEFAULT_MIN:
+            return True
+        torchs = {d: Dim(name, self.bounds(name)[0] or 0, d.max) for name, d in self.dims.items()}
+        facts = Facts(torchs.values(), [substituted(r, torchs) for r in equalities])
+        return facts.prove(substituted(relation, torchs)) is Proof.PROVED
+
+    def assumed(self, guards: Sequence[str]) -> Mapping[Dim, tuple[DimLike, ...]]:
+        """For each symbol the sizes, computed from it alone, that torch assumed to be at least 2."""
+        found: dict[Dim, tuple[DimLike, ...]] = {}
+        for node in parsed(guards):
+            match node:
+                case ast.Compare(left=left, ops=[ast.NotEq() | ast.Gt()], comparators=[ast.Constant(value=1)]):
+                    pass
+                case ast.Compare(left=left, ops=[ast.GtE()], comparators=[ast.Constant(value=2)]):
+                    pass
+                case _:
+                    continue
+            try:
+                size = self.term(left)
+            except (SymError, KeyError, UnsupportedError):
+                continue
+            symbols = free_dims(size)
+            if len(symbols) == 1:
+                (symbol,) = symbols
+                found[symbol] = (*found.get(symbol, ()), size)
+        return found
 
     def guard(self, node: ast.expr) -> Relation | None:
         """A comparison as a relation."""
@@ -146,16 +181,25 @@ class Symbols:
                 return self.places[input_name(source), axis]
         raise UnsupportedError("a guard about something else", code="import-unsupported")
 
-    def relax(self, relations: Sequence[Relation]) -> Mapping[Dim, Dim]:
-        """Symbols whose lower bound only follows from torch's bound of 2 for others, with what replaces them.
+    def relax(self, relations: Sequence[Relation], guards: Sequence[str] = ()) -> Mapping[Dim, Dim]:
+        """Symbols whose lower bound only follows from torch's bound of 2 for other sizes, with what replaces them.
 
         The length of an attention mask is such a one: at least 4, for it is a past and a new length of at least 2 each.
+        So is an extent of at least 6 whose third is the extent of another tensor.
         """
         changed: dict[Dim, Dim] = {}
+        assumed = self.assumed(guards)
         for name, d in self.dims.items():
             if d.min <= DEFAULT_MIN:
                 continue
             low, high = d.min, d.max
+            computed = [
+                s for s in assumed.get(d, ()) if low <= FARTHEST and at(s, d, low - 1) < DEFAULT_MIN <= at(s, d, low)
+            ]
+            if computed:
+                least = next(v for v in range(low + 1) if all(at(s, d, v) >= 0 for s in computed))
+                changed[d] = self.dims[name] = dim(d.name, min=least, max=high)
+                continue
             free = dim(d.name, min=0, max=high)
             others = {o: Dim(n, self.bounds(n)[0] or 0, o.max) for n, o in self.dims.items() if o != d}
             stated = [substituted(r, {**others, d: free}) for r in relations]
@@ -180,6 +224,21 @@ def input_name(node: ast.expr) -> str:
         case ast.Attribute(value=inner, attr=key):
             return f"{input_name(inner)}_{key!s}"
     raise UnsupportedError("a guard about something else", code="import-unsupported")
+
+
+def parsed(guards: Sequence[str]) -> Iterator[ast.expr]:
+    """Guards as expressions of Python, as far as they are."""
+    for text in guards:
+        with suppress(SyntaxError):
+            yield ast.parse(text, mode="eval").body
+
+
+def at(size: DimLike, symbol: Dim, value: int) -> float:
+    """What a size computed from one symbol is at a value of it; NaN, which fails comparisons, where that is nothing."""
+    try:
+        return int(substitute(size, {symbol: value}))
+    except SymError:
+        return nan
 
 
 def substituted(relation: Relation, mapping: Mapping[Dim, Dim]) -> Relation:

@@ -9,6 +9,7 @@ from typing import Final
 import torch
 
 from relaxir.frontends.torch.control import CONTROL
+from relaxir.frontends.torch.counts import COUNTS
 from relaxir.frontends.torch.creation import CREATION
 from relaxir.frontends.torch.elementwise import ELEMENTWISE
 from relaxir.frontends.torch.index import INDEX
@@ -22,7 +23,7 @@ from relaxir.frontends.torch.shape import SHAPE
 from relaxir.frontends.torch.sizes import FUNCTION, SIZES
 
 ATEN: Final[Mapping[str, Converter]] = MappingProxyType(
-    {**CREATION, **ELEMENTWISE, **INDEX, **NN, **ORDER, **POOL, **RECURRENT, **REDUCTION, **SHAPE, **SIZES}
+    {**COUNTS, **CREATION, **ELEMENTWISE, **INDEX, **NN, **ORDER, **POOL, **RECURRENT, **REDUCTION, **SHAPE, **SIZES}
 )
 """Converters by the name of the ATen packet: ``add`` for ``aten.add.Tensor``."""
 OTHER: Final[Mapping[str, Converter]] = MappingProxyType({**FUNCTION, **CONTROL})

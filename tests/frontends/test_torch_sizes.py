@@ -1,0 +1,83 @@
+"""Sizes of torch programs: arithmetic in floats, scales, and bounds that torch only derives from its own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relaxir as rx
+from relaxir.support.errors import RelaxirError
+from tests.frontends.torch_cases import Wrapped, check, export, torch
+
+F = torch.nn.functional
+AUTO = torch.export.Dim.AUTO
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns about itself
+
+
+def rows(*shape: int, seed: int = 0) -> Any:
+    """Floats that are the same in each run."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+def test_sizes_through_floats() -> None:
+    """Products, sums and quotients with floats, rounded in each way; halves to even."""
+
+    def run(x: Any) -> Any:
+        n = x.shape[0]
+        sizes = (
+            math.floor(n * 0.7),
+            math.floor(n * 2.3 + 0.5),
+            math.ceil(n / 3),
+            math.floor(n * 1.1),
+            round(n / 2),
+            torch.sym_int((n - 1) * 0.5),
+        )
+        return (*(x.new_zeros(s) for s in sizes), x * (n * 0.3), torch.full((2,), n / 4))
+
+    check(run, [(rows(n, 3),) for n in (10, 1, 3, 5, 7)], {"args": ({0: AUTO},)})
+
+
+SCALES = (
+    {"scale_factor": (1.5, 2.3)},
+    {"scale_factor": 0.3, "mode": "nearest"},
+    {"scale_factor": 1.7, "mode": "bicubic"},
+    {"scale_factor": 1.3, "mode": "bilinear", "recompute_scale_factor": True},
+    {"scale_factor": 0.5, "mode": "area"},
+)
+
+
+def test_scaled_images() -> None:
+    """``floor(10 * 2.3)`` is 23, whole or decomposed."""
+    sizes = ((2, 9, 11), (1, 8, 12), (3, 15, 10))
+    bindings = [(rows(n, 2, h, w),) for n, h, w in sizes]
+    check(lambda x: [F.interpolate(x, **kind) for kind in SCALES], bindings, {"args": ({0: AUTO, 2: AUTO, 3: AUTO},)})
+
+
+def test_bounds_of_computed_sizes() -> None:
+    """Where torch assumes that the third of an extent, or one less than a length, is at least 2, less is allowed."""
+    thirds = [(rows(n, 2, 3 * h, 6),) for n, h in ((2, 3), (1, 1), (3, 4))]
+    check(torch.nn.PixelUnshuffle(3), thirds, ({0: AUTO, 2: AUTO},))
+    bag = torch.nn.EmbeddingBag(10, 4, include_last_offset=True)
+    bags = [(torch.arange(s) % 10, torch.tensor(o)) for s, o in ((9, [0, 2, 2, 9]), (5, [0, 5]), (1, [0, 1, 1]))]
+    check(bag, bags, ({0: AUTO}, {0: AUTO}), cores=(False,))
+    tables = [(torch.arange(n * s).reshape(n, s) % 10,) for n, s in ((4, 9), (1, 8), (3, 1))]
+    check(torch.nn.EmbeddingBag(10, 4), tables, ({0: AUTO, 1: AUTO},), cores=(False,))
+
+
+def test_bounds_of_the_program_hold() -> None:
+    """A bound that the user declares is one, and an order of two inputs that the program branches on."""
+    least = {"args": ({0: torch.export.Dim("n", min=5)},)}
+    module = rx.from_torch(export(Wrapped(lambda x: x + 1), (rows(6, 2),), least))
+    with pytest.raises(RelaxirError, match="at least 5"):
+        rx.evaluate(module, "main", np.ones((4, 2), np.float32))
+
+    def branch(x: Any, y: Any) -> Any:
+        return x.sum() if x.shape[0] < y.shape[0] else y.sum()
+
+    program = export(Wrapped(branch), (rows(3), rows(5)), {"args": ({0: AUTO}, {0: AUTO})})
+    module = rx.from_torch(program)
+    with pytest.raises(RelaxirError, match="needs"):
+        rx.evaluate(module, "main", np.ones(4, np.float32), np.ones(4, np.float32))
