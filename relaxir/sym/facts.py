@@ -218,8 +218,8 @@ class Facts:
         p, q = self._forms.poly(a), self._forms.poly(b)
         if any(self._forms.atoms[key].lo < 0 for key in (*p.atoms(), *q.atoms())):
             return None
-        monomials = dict.fromkeys((*p.terms, *q.terms))
-        return self._rebuilder.expr(Poly({m: max(p.terms.get(m, 0), q.terms.get(m, 0)) for m in monomials}))
+        larger = {m: max(p.terms.get(m, 0), q.terms.get(m, 0)) for m in (*p.terms, *q.terms)}
+        return self._rebuilder.expr(Poly({m: c for m, c in larger.items() if c}))
 
     def broadcast(self, a: DimLike, b: DimLike) -> BroadcastResult:
         """Return the size that ``a`` and ``b`` broadcast to by NumPy's rules, and whether they do."""

@@ -113,7 +113,7 @@ def test_elementwise() -> None:
             x.signbit(), zero.signbit(), x.copysign(zero), torch.hypot(x, x + 1), torch.hypot(zero, zero),
             torch.fmax(x, nan), torch.fmin(nan, x), x.round(decimals=2), (x * 1e3).round(decimals=-1), product,
             torch.nn.functional.rrelu(x), torch.tril_indices(3, 4, -1), torch.triu_indices(3, 3),
-            torch.empty_strided((2, 3), (3, 1)) * 0,
+            torch.zeros_like(torch.empty_strided((2, 3), (3, 1))),
         )  # fmt: skip
 
     compare(run, lambda n: (rows(n, 5), with_nan(n)), 2)

@@ -10,10 +10,13 @@ from relaxir.sym import (
     Proof,
     Relation,
     SymError,
+    add,
     broadcast,
     dim,
     evaluate,
+    floordiv,
     mod,
+    mul,
     parse,
     parse_where,
     solve_linear,
@@ -266,3 +269,12 @@ def test_names_that_are_defined_in_a_circle_end():
     a, b = dim("a"), dim("b")
     facts = Facts([N]).with_definition(a, b + N).with_definition(b, a + N).with_definition(a, a + b)
     assert facts.prove_equal(a, b + M) is Proof.UNKNOWN
+
+
+def test_join_is_at_least_both() -> None:
+    n, m, z = dim("n", min=1), dim("m", min=0), dim("z", min=-3)
+    facts = Facts((n, m, z))
+    a, b = add(mul(3, n), mul(-2, m)), add(n, mul(5, floordiv(n, 4)))
+    joined = facts.join(a, b)
+    assert joined == add(mul(3, n), mul(5, floordiv(n, 4)))
+    assert facts.join(a, add(z, 1)) is None
