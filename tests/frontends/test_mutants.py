@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import resource
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -107,7 +108,8 @@ def handle(mutant: Mutant, folder: Path, cache: Path) -> str:
     """The stage that a file reached."""
     path = mutant.save(folder)
     try:
-        with address_space(len(mutant.data) + ROOM):
+        with address_space(len(mutant.data) + ROOM), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "graph output", UserWarning)
             module = rx.from_onnx(path)
         with address_space(RUN_ROOM):
             return run(module, cache)

@@ -82,7 +82,7 @@ def groups(kernels: Mapping[str, PrimFunc], size: int) -> list[dict[str, PrimFun
 
 
 def kernel_unit(
-    kernels: Mapping[str, PrimFunc], options: BuildOptions, sites: SiteTable, together: frozenset[str]
+    kernels: Mapping[str, PrimFunc], options: BuildOptions, sites: SiteTable, together: frozenset[str] = frozenset()
 ) -> Unit:
     """A module of kernels, known by the text of its programs, the numbers of their messages, and the emitter.
 
