@@ -11,7 +11,7 @@ import numpy as np
 from relaxir.ir.attrs import Attrs
 from relaxir.ir.expr import Array
 from relaxir.ir.op import Example
-from relaxir.ops.common import FLOATS, NOT_FLOAT, float_examples
+from relaxir.ops.common import FLOATS, NOT_FLOAT, float_examples, rounded
 from relaxir.ops.elementwise import FloatUnary, Unary
 from relaxir.ops.rectifier import AlphaAttrs
 from relaxir.ops.unary import erf
@@ -112,7 +112,8 @@ class HardSigmoid(Unary[HardSigmoidAttrs]):
 
     def monotone(self, attrs: HardSigmoidAttrs, dtype: str) -> int:
         """As the sign of alpha; 0 times infinity is NaN."""
-        return (attrs.alpha > 0) - (attrs.alpha < 0)
+        slope = rounded(attrs.alpha, dtype)
+        return (slope > 0) - (slope < 0) if math.isfinite(slope) and math.isfinite(rounded(attrs.beta, dtype)) else 0
 
     def scalar(self, x: Expr, attrs: HardSigmoidAttrs) -> Expr:
         """Clipped line."""

@@ -27,6 +27,12 @@ def compute_dtype(dtype: str) -> str:
     return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
+def rounded(value: float, dtype: str) -> float:
+    """An attribute as it is computed with: it may become 0 or infinite where ``dtype`` does not reach it."""
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.asarray(value, np.float64).astype(compute_dtype(dtype)))
+
+
 def widen(x: Array) -> Array:
     """Array counterpart of `compute_dtype` (bfloat16 arrives as float32 already)."""
     return x.astype(np.float32) if x.dtype == np.float16 else x

@@ -310,6 +310,8 @@ def unique_groups(x: Array, attrs: UniqueAttrs) -> tuple[Array, Array, Array]:
     if x.shape[attrs.axis or 0] == 0:
         empty = np.zeros(0, np.int64)
         return empty, empty, empty
+    if x.dtype == np.float16:  # NumPy sorts rows of it with NaN first
+        x = x.astype(np.float32)
     _, first, inverse, counts = np.unique(
         x, return_index=True, return_inverse=True, return_counts=True, axis=attrs.axis if x.ndim > 1 else None
     )

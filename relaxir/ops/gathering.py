@@ -89,8 +89,18 @@ class Take(Op["Take.Attrs"]):
         return f.build()
 
     def reference(self, args: tuple[Array, ...], attrs: Take.Attrs) -> Array:
-        """np.take."""
-        return np.take(args[0], args[1].astype(np.int64), attrs.axis, mode=attrs.mode)
+        """np.take of indices that are brought into range here: NumPy wraps step by step, and an empty axis stops it."""
+        x, index, extent = args[0], args[1].astype(np.int64), args[0].shape[attrs.axis]
+        if attrs.mode == "raise":
+            wrong = index[(index < -extent) | (index >= extent)]
+            if wrong.size:
+                raise IndexError(f"index {wrong[0]} is out of range for axis {attrs.axis} of extent {extent}")
+        elif not extent:
+            axis = attrs.axis % x.ndim
+            return np.zeros((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]), x.dtype)
+        else:
+            index = index % extent if attrs.mode == "wrap" else index.clip(0, extent - 1)
+        return np.take(x, index, attrs.axis)
 
 
 class GatherElements(Op["GatherElements.Attrs"]):

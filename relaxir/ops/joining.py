@@ -36,6 +36,10 @@ def _copy_part(f: ProgramBuilder, source: Buffer, target: Buffer, place: Any) ->
     f.block(source.name, source.shape, lambda *i: Store(target, place(i), source.at(i)))
 
 
+MOST_PARTS: Final = 1 << 16
+"""Results of one split."""
+
+
 class Concat(Op["Concat.Attrs"]):
     """Tensors one after the other along ``axis``.
 
@@ -170,6 +174,7 @@ class Split(Op["Split.Attrs"]):
     )
     bad_examples = (
         BadExample(("f32[n]",), "attribute", "sections", Attrs()),
+        BadExample(("f32[n]",), "attribute", "at most", Attrs(1 << 70)),
         BadExample(("f32[4]",), "shape-mismatch", "sum of the sizes", Attrs(sizes=(1, 2))),
     )
 
@@ -191,6 +196,8 @@ class Split(Op["Split.Attrs"]):
             ctx.fail("axis 0 is out of range for rank 0", code="axis-range")
         if (attrs.sections < 1) == (not attrs.sizes):
             ctx.fail("give either sections >= 1 or sizes", code="attribute")
+        if attrs.sections > MOST_PARTS:
+            ctx.fail(f"sections is {attrs.sections}, at most {MOST_PARTS} are possible", code="attribute")
         sizes = self.sizes(attrs, x.shape[axis])
         if attrs.sizes:
             total: DimLike = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from relaxir.ir.attrs import Attrs
 from relaxir.ir.expr import Array
 from relaxir.ir.op import BadExample, Example
-from relaxir.ops.common import FLOATS, NOT_FLOAT, NUMERIC, float_examples
+from relaxir.ops.common import FLOATS, NOT_FLOAT, NUMERIC, float_examples, rounded
 from relaxir.ops.elementwise import Unary
 from relaxir.tir import Expr, Intrinsic, call, maximum, minimum, select
 
@@ -57,7 +58,7 @@ class LeakyRelu(Unary[LeakyReluAttrs]):
 
     def monotone(self, attrs: LeakyReluAttrs, dtype: str) -> int:
         """Rises for a positive alpha; 0 times -inf is NaN."""
-        return int(attrs.alpha > 0)
+        return int(0 < rounded(attrs.alpha, dtype) < inf)
 
     def scalar(self, x: Expr, attrs: LeakyReluAttrs) -> Expr:
         """Choice by sign."""
@@ -89,7 +90,7 @@ class Elu(Unary[AlphaAttrs]):
 
     def monotone(self, attrs: AlphaAttrs, dtype: str) -> int:
         """Rises unless alpha is negative."""
-        return int(attrs.alpha >= 0)
+        return int(0 <= rounded(attrs.alpha, dtype) < inf)
 
     def scalar(self, x: Expr, attrs: AlphaAttrs) -> Expr:
         """Choice by sign."""
@@ -114,7 +115,7 @@ class Celu(Unary[AlphaAttrs]):
 
     def monotone(self, attrs: AlphaAttrs, dtype: str) -> int:
         """Rises for a positive alpha."""
-        return int(attrs.alpha > 0)
+        return int(0 < rounded(attrs.alpha, dtype) < inf)
 
     def scalar(self, x: Expr, attrs: AlphaAttrs) -> Expr:
         """Follow the class's formula."""
@@ -147,7 +148,7 @@ class Selu(Unary[SeluAttrs]):
 
     def monotone(self, attrs: SeluAttrs, dtype: str) -> int:
         """Rises for a positive gamma unless alpha is negative; 0 times infinity is NaN."""
-        return int(attrs.alpha >= 0 and attrs.gamma > 0)
+        return int(0 <= rounded(attrs.alpha, dtype) < inf and 0 < rounded(attrs.gamma, dtype) < inf)
 
     def scalar(self, x: Expr, attrs: SeluAttrs) -> Expr:
         """Choice by sign."""

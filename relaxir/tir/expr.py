@@ -289,7 +289,8 @@ def const(value: int | float | bool, dtype: str = "int64") -> Const:
     if name.startswith(("int", "uint")):
         return Const(int(np.array(value).astype(name)), name)
     if name in ("float32", "float16"):
-        return Const(float(np.dtype(name).type(value)), name)
+        with np.errstate(over="ignore"):  # what is beyond the type is infinite
+            return Const(float(np.dtype(name).type(value)), name)
     return Const(float(value), name)
 
 
