@@ -29,8 +29,7 @@ def compute_dtype(dtype: str) -> str:
 
 def rounded(value: float, dtype: str) -> float:
     """An attribute as it is computed with: it may become 0 or infinite where ``dtype`` does not reach it."""
-    with np.errstate(over="ignore", under="ignore"):
-        return float(np.asarray(value, np.float64).astype(compute_dtype(dtype)))
+    return float(const(value, compute_dtype(dtype)).value)
 
 
 def widen(x: Array) -> Array:
