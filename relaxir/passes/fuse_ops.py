@@ -40,12 +40,12 @@ from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.schedule import block_rows
 from relaxir.support.dtypes import info
 from relaxir.sym import Dim, free_dims, product
-from relaxir.tir import Assert, Block, Buffer, Call, Load, PrimFunc, Store
+from relaxir.tir import Block, Buffer, Call, Load, PrimFunc, Store
 from relaxir.tir import Expr as TExpr
 from relaxir.tir import Var as TVar
 from relaxir.tir.access import is_identity, variables_of
 from relaxir.tir.classify import Pattern, stages
-from relaxir.tir.visit import all_exprs, stores_of, walk
+from relaxir.tir.visit import all_exprs, asserts_of, stores_of, walk
 
 INJECTIVE: Final = frozenset({Pattern.ELEMENTWISE, Pattern.BROADCAST, Pattern.INJECTIVE})
 POINTWISE: Final = frozenset({Pattern.ELEMENTWISE, Pattern.BROADCAST})
@@ -348,7 +348,7 @@ class _Fuser:
         for b in members:
             assert isinstance(b, Bind) and isinstance(b.value, CallTIR)
             if not fails:  # an error names the first operator that has one, else the call is the last's
-                fails = any(isinstance(s, Assert) for s in walk(self.programs[b.value.callee].body))
+                fails = bool(asserts_of(self.programs[b.value.callee].body))
                 span = b.value.span
             for leaf in leaves(b.value):
                 if leaf not in inner and leaf not in args:

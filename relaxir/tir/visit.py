@@ -250,6 +250,11 @@ def stores_of(stmt: Stmt) -> tuple[Store, ...]:
     return tuple(s for s in walk(stmt) if isinstance(s, Store))
 
 
+def asserts_of(stmt: Stmt) -> tuple[Assert, ...]:
+    """Every assertion below a statement, in program order: the places at which a program can fail."""
+    return tuple(s for s in walk(stmt) if isinstance(s, Assert))
+
+
 def free_dims_of(params: Sequence[Buffer], body: Stmt) -> tuple[Dim, ...]:
     """Symbols a program takes from outside, sorted by name (without those bound by `Switch` or `BindDim`)."""
     used: dict[Dim, None] = {}

@@ -23,9 +23,9 @@ from relaxir.ir.expr import Constant
 from relaxir.ir.module import IRModule
 from relaxir.runtime.events import SYMBOL
 from relaxir.support.clock import Clock
-from relaxir.tir import Assert, CallLibrary, PrimFunc
+from relaxir.tir import CallLibrary, PrimFunc
 from relaxir.tir.printer import prim_func_text
-from relaxir.tir.visit import walk
+from relaxir.tir.visit import asserts_of, walk
 
 ALIGNMENT = 64  # of each constant: one cache line
 
@@ -88,8 +88,7 @@ def kernel_unit(
 
     Those named in ``together`` may run beside others. The messages of the kernels are entered into ``sites`` at once.
     """
-    found = [s for f in kernels.values() for s in walk(f.body) if isinstance(s, Assert)]
-    numbers = [sites.add(s.code, s.message, s.span)[1] for s in found]
+    numbers = [sites.add(s.code, s.message, s.span)[1] for f in kernels.values() for s in asserts_of(f.body)]
 
     def write() -> str:
         with options.clock("emit"):

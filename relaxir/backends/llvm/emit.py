@@ -14,7 +14,7 @@ from relaxir.backends.llvm.emit_analysis import has_parallel
 from relaxir.backends.llvm.emit_parallel import Kernel, attributes
 from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.emit_writer import ModuleText, Value, kernel_symbol
-from relaxir.backends.llvm.host_emit import write_host
+from relaxir.backends.llvm.host_emit import NO_KERNELS, write_host
 from relaxir.backends.llvm.host_profile import Stamps
 from relaxir.backends.llvm.host_query import Query, query_program, query_symbol
 from relaxir.backends.llvm.target import Target
@@ -36,7 +36,7 @@ def emit_module(
     sites: SiteTable,
     *,
     constants: Sequence[int] = (),
-    kernels: Mapping[str, PrimFunc] | None = None,
+    kernels: Mapping[str, PrimFunc] = NO_KERNELS,
     stamps: Stamps | None = None,
     together: frozenset[str] = frozenset(),
 ) -> str:
@@ -48,7 +48,8 @@ def emit_module(
         target: what the code runs on.
         sites: collects the messages of assertions; share it between all modules of a library.
         constants: for host programs, where each constant lies in the weights' segment (bytes).
-        kernels: for host programs, the kernels of the other modules; only checked against the calls.
+        kernels: for host programs, the kernels of the other modules: calls are checked against them, a failure of one
+            with assertions names the node it is called for, and a profile has their cost.
         stamps: for host programs of a profiling build, where the places with time stamps are noted.
         together: kernels that some host program of the library runs beside others; see `run_together`.
 
@@ -61,7 +62,7 @@ def emit_module(
             write_host(module, name, func, sites, constants, kernels, stamps, together)
             query = query_program(func)
             if query is not None:
-                module.define(query_symbol(name), Query(module, sites, name, query, (), None).write())
+                module.define(query_symbol(name), Query(module, sites, name, query, ()).write())
         else:
             write_kernel(module, name, func, sites, name in together)
     return module.text()

@@ -10,9 +10,11 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from relaxir.backends.llvm import emit_linear as lin
@@ -48,10 +50,11 @@ from relaxir.tir.host import (
     SwapRooms,
     Together,
 )
-from relaxir.tir.stmt import Assert, For, If, Stmt, While
-from relaxir.tir.visit import walk
+from relaxir.tir.stmt import For, If, Stmt, While
+from relaxir.tir.visit import asserts_of, walk
 
 MEMORY: Final = "memory"
+NO_KERNELS: Final[Mapping[str, PrimFunc]] = MappingProxyType({})
 
 
 def import_symbol(name: str) -> str:
@@ -71,7 +74,7 @@ class Host(HostMemory):
         name: str,
         func: PrimFunc,
         constants: Sequence[int],
-        kernels: Mapping[str, PrimFunc] | None,
+        kernels: Mapping[str, PrimFunc] = NO_KERNELS,
         stamps: Stamps | None = None,
         together: frozenset[str] = frozenset(),
     ) -> None:
@@ -156,39 +159,44 @@ class Host(HostMemory):
         self._define(key, value)
         self._keep(key, value)
 
-    def _if(self, stmt: If) -> None:
+    @contextmanager
+    def _arm(self) -> Iterator[set[object]]:
+        """Write an arm of a branch, or a loop: its names mean nothing after it. The set gets them when it ends."""
+        outer, known = (dict(self.dims), dict(self.bases), dict(self.frames)), self._known()
         self.depth += 1
-        outer = (dict(self.dims), dict(self.bases), dict(self.frames))
         defined: set[object] = set()
+        yield defined
+        defined.update(self._known() - known)
+        self.depth -= 1
+        self.dims, self.bases, self.frames = outer
+
+    def _known(self) -> set[object]:
+        """Everything `set_name` gave a meaning to."""
+        return {*self.dims, *self.bases, *self.frames}
+
+    def _if(self, stmt: If) -> None:
+        found: list[set[object]] = []
 
         def arm(body: Stmt) -> None:
-            before = set(self.dims) | set(self.bases) | set(self.frames)
-            self.emit(body)
-            defined.update((set(self.dims) | set(self.bases) | set(self.frames)) - before)
-            self.dims, self.bases, self.frames = dict(outer[0]), dict(outer[1]), dict(outer[2])
+            with self._arm() as defined:
+                self.emit(body)
+            found.append(defined)
 
         other = stmt.other
         cond = self.eval(stmt.cond)
         self.branches(cond, lambda: arm(stmt.then), None if other is None else lambda: arm(other))
-        self.depth -= 1
         self.w.touch(MEMORY)
-        self._recall(defined)
+        self._recall(set().union(*found))
 
     def _while(self, stmt: While) -> None:
-        self._loop_body(lambda: super(Host, self)._while(While(stmt.cond, _Closing(stmt.body, len(self.opened)))))
+        with self._arm():
+            super()._while(While(stmt.cond, _Closing(stmt.body, len(self.opened))))
+        self.w.touch(MEMORY)
 
     def serial_loop(self, stmt: For) -> None:
         """Write a loop whose frames are closed at the end of each iteration."""
-        body = _Closing(stmt.body, len(self.opened))
-        self._loop_body(lambda: super(Host, self).serial_loop(For(stmt.var, stmt.extent, body)))
-
-    def _loop_body(self, write: object) -> None:
-        self.depth += 1
-        outer = (dict(self.dims), dict(self.bases), dict(self.frames))
-        if callable(write):
-            write()
-        self.dims, self.bases, self.frames = outer
-        self.depth -= 1
+        with self._arm():
+            super().serial_loop(For(stmt.var, stmt.extent, _Closing(stmt.body, len(self.opened))))
         self.w.touch(MEMORY)
 
     # ---- statements
@@ -223,8 +231,6 @@ class Host(HostMemory):
                 (self.base(stmt.target).typed, self.base(stmt.source).typed, size.typed, "i1 false"),
             )
             self.w.touch(MEMORY)
-        elif isinstance(stmt, Together):
-            self._together(stmt)
         elif isinstance(stmt, _Closing):
             self.emit(stmt.body)
             for slot in reversed(self.opened[stmt.first :]):
@@ -258,46 +264,54 @@ class Host(HostMemory):
 
     def _call(self, stmt: Stmt) -> None:
         if isinstance(stmt, CallKernel):
-            self._call_kernel(stmt, "ptr null")
+            self._call_kernel(stmt)
+        elif isinstance(stmt, Together):
+            self._together(stmt)
         elif isinstance(stmt, CallHost):
-            inputs, outputs = self.tensors(stmt.args), self.tensors(stmt.outputs)
-            self.module.declare("rx_enter", "i1", ["ptr", "ptr"])
-            self.module.declare("rx_leave", "void", ["ptr"])
-            fits = self.w.here("call i1 @rx_enter(ptr %ws, ptr %status)", "i1")
-            message = f"{self.name}: calls of `{stmt.callee}` are nested too deeply"
-            code, site = self.sites.add("runtime-failure", message, stmt.span)
-            self.fail_unless(fits, code, site, [])
-            operands = ["ptr %ctx", "ptr %ws", inputs.typed, outputs.typed]
-            self._call_status(symbol(f"host_{stmt.callee}"), operands)
-            self.w.line("call void @rx_leave(ptr %ws)")
+            self._call_host(stmt)
         elif isinstance(stmt, CallLibrary):
-            tensors = self.tensors(stmt.args)
-            pointers = [self.at(tensors, int_value(DLTENSOR_BYTES * i)).typed for i in range(len(stmt.args))]
-            function = self._imported(stmt.symbol, pointers)
-            status = self.w.here(f"call i32 {function.text}({', '.join(pointers)})", "i32")
-            self.w.touch(MEMORY)
-            fine = ops.compare(self.w, "icmp eq", status, int_value(0, "i32"))
-            message = f"library function `{stmt.symbol}` failed with code {{}}"
-            code, site = self.sites.add("runtime-failure", message, stmt.span)
-            self.fail_unless(fine, code, site, [ops.convert(self.w, "sext", status, "i64")])
+            self._call_library(stmt)
         else:
             raise InternalError(f"statement {type(stmt).__name__} in a host program")
 
-    def _call_kernel(self, stmt: CallKernel, group: str) -> None:
+    def _call_host(self, stmt: CallHost) -> None:
+        inputs, outputs = self.tensors(stmt.args), self.tensors(stmt.outputs)
+        self.module.declare("rx_enter", "i1", ["ptr", "ptr"])
+        self.module.declare("rx_leave", "void", ["ptr"])
+        fits = self.w.here("call i1 @rx_enter(ptr %ws, ptr %status)", "i1")
+        message = f"{self.name}: calls of `{stmt.callee}` are nested too deeply"
+        code, site = self.sites.add("runtime-failure", message, stmt.span)
+        self.fail_unless(fits, code, site, [])
+        operands = ["ptr %ctx", "ptr %ws", inputs.typed, outputs.typed]
+        self._call_status(symbol(f"host_{stmt.callee}"), operands)
+        self.w.line("call void @rx_leave(ptr %ws)")
+
+    def _call_library(self, stmt: CallLibrary) -> None:
+        tensors = self.tensors(stmt.args)
+        pointers = [self.at(tensors, int_value(DLTENSOR_BYTES * i)).typed for i in range(len(stmt.args))]
+        function = self._imported(stmt.symbol, pointers)
+        status = self.w.here(f"call i32 {function.text}({', '.join(pointers)})", "i32")
+        self.w.touch(MEMORY)
+        fine = ops.compare(self.w, "icmp eq", status, int_value(0, "i32"))
+        message = f"library function `{stmt.symbol}` failed with code {{}}"
+        code, site = self.sites.add("runtime-failure", message, stmt.span)
+        self.fail_unless(fine, code, site, [ops.convert(self.w, "sext", status, "i64")])
+
+    def _call_kernel(self, stmt: CallKernel, group: str = "ptr null") -> None:
         """Call a kernel; one that may run beside others is told with which."""
-        if self.kernels is not None and stmt.callee in self.kernels:
-            self._check_call(stmt, self.kernels[stmt.callee])
+        kernel = self.kernels.get(stmt.callee)
+        if kernel is not None:
+            self._check_call(stmt, kernel)
         sizes = [self.dim(d) for d in stmt.dims]
         operands = ["ptr %ws", *(self.base(b).typed for b in stmt.args), *(d.typed for d in sizes)]
         if stmt.callee in self.together:
             operands.append(group)
-        kernel = None if self.kernels is None else self.kernels.get(stmt.callee)
-        place = stmt.span if kernel is not None and any(isinstance(s, Assert) for s in walk(kernel.body)) else None
+        place = stmt.span if kernel is not None and asserts_of(kernel.body) else None
         run = partial(self._call_status, kernel_symbol(stmt.callee), operands, place)
-        if self.stamps is None or self.kernels is None:
+        if self.stamps is None or kernel is None:
             run()
         else:
-            self.stamps.around(self, kernel_place(stmt.callee, self.kernels[stmt.callee]), sizes, run)
+            self.stamps.around(self, kernel_place(stmt.callee, kernel), sizes, run)
 
     def _together(self, stmt: Together) -> None:
         """Kernels do what comes before their last loops; then all these loops run as one region.
@@ -306,7 +320,7 @@ class Host(HostMemory):
         """
         if self.stamps is not None:
             for call in stmt.calls:
-                self._call_kernel(call, "ptr null")
+                self._call_kernel(call)
             return
         group = self._group()
         for number, value in enumerate((*GROUP_EMPTY, int(stmt.whole))):
@@ -428,7 +442,7 @@ def write_host(
     func: PrimFunc,
     sites: SiteTable,
     constants: Sequence[int],
-    kernels: Mapping[str, PrimFunc] | None,
+    kernels: Mapping[str, PrimFunc] = NO_KERNELS,
     stamps: Stamps | None = None,
     together: frozenset[str] = frozenset(),
 ) -> None:
