@@ -129,7 +129,7 @@ class Module:
         for i in T.parallel(n):
             y[i] = x[i] + x[i]
 
-    @T.prim_func(scope="host", outputs=2)
+    @T.prim_func(scope="host", outputs=2{attrs})
     def main(x: T.Buffer(("n",), "f32"), a: T.Buffer(("n",), "f32"), b: T.Buffer(("n",), "f32")):
         n = T.bind_dim("n", T.extent(x, 0))
         a = T.alloc_output(0, (n,), "f32")
@@ -140,17 +140,22 @@ class Module:
 """
 
 
+def doubled(second: str = "x", attrs: str = "") -> str:
+    """Text of a program that doubles x, and what is named second, side by side."""
+    return HOST.format(second=second, attrs=attrs)
+
+
 def test_text_and_verifier() -> None:
-    module = rx.parse(HOST.format(second="x"))
+    module = rx.parse(doubled())
     assert not verify_module(module)
     assert str(rx.parse(str(module))) == str(module)
     assert "with T.together():" in str(module)
-    whole = HOST.format(second="x").replace("together()", "together(whole=True)")
+    whole = doubled().replace("together()", "together(whole=True)")
     assert "with T.together(whole=True):" in str(rx.parse(whole))
-    (error,) = verify_module(rx.parse(HOST.format(second="a")))
+    (error,) = verify_module(rx.parse(doubled("a")))
     assert "`double` and `double` run together, but one writes what the other uses" in error.message
     with pytest.raises(rx.RelaxirError, match="only T"):
-        rx.parse(HOST.format(second="x").replace("with T.together():", "with T.together():\n            T.grow(0, n)"))
+        rx.parse(doubled().replace("with T.together():", "with T.together():\n            T.grow(0, n)"))
 
 
 def layer(e: Emit, x: rx.Var, cell: str, hidden: int = 32) -> list[rx.Var]:
@@ -200,28 +205,9 @@ def test_a_donated_input_is_read_before_it_is_overwritten() -> None:
             np.testing.assert_allclose(got, w, rtol=1e-4, atol=1e-4)
 
 
-DONATED = """
-@I.module
-class Module:
-    @T.prim_func(outputs=1)
-    def double(x: T.Buffer(("n",), "f32"), y: T.Buffer(("n",), "f32")):
-        n = T.dim("n")
-        for i in T.parallel(n):
-            y[i] = x[i] + x[i]
-
-    @T.prim_func(scope="host", outputs=2, reuse=("0>1",))
-    def main(x: T.Buffer(("n",), "f32"), a: T.Buffer(("n",), "f32"), b: T.Buffer(("n",), "f32")):
-        n = T.bind_dim("n", T.extent(x, 0))
-        a = T.alloc_output(0, (n,), "f32")
-        b = T.alloc_output(1, (n,), "f32")
-        with T.together():
-            T.call_kernel(Module.double, ({first}, a), dims=(n,))
-            T.call_kernel(Module.double, ({second}, b), dims=(n,))
-"""
-
-
 def test_results_that_may_lie_in_an_input() -> None:
-    assert len(verify_module(rx.parse(DONATED.format(first="x", second="x")))) == 1
+    """The first result is written over the input that the second call reads."""
+    assert len(verify_module(rx.parse(doubled(attrs=', reuse=("0>1",)')))) == 1
 
 
 def test_a_profile_has_every_kernel() -> None:
