@@ -8,9 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from relaxir.ir import BlockBuilder, TensorType, Var, const
+from relaxir.ir import TensorType, Var, const
 from relaxir.ops import op
 from relaxir.sym import DimLike
+from tests.building import dataflow
 from tests.e2e.random_graphs import SYMBOLS, Program
 
 N, M, K = SYMBOLS
@@ -24,15 +25,7 @@ def weights(*shape: int) -> object:
 
 def program(shapes: tuple[tuple[DimLike, ...], ...], make: Make) -> Program:
     """A module around ``make(emit, *operands)``, which gives a value or several."""
-    bb = BlockBuilder()
-    params = [Var(f"x{i}", TensorType(s, "float32")) for i, s in enumerate(shapes)]
-    with bb.function("main", params):
-        with bb.dataflow():
-            made = make(bb.emit, *params)
-            several = isinstance(made, tuple)
-            results = tuple(bb.emit_output(v) for v in (made if several else (made,)))
-        bb.emit_func_output(results if several else results[0])
-    return Program(bb.get())
+    return Program(dataflow(make, *(Var(f"x{i}", TensorType(s, "float32")) for i, s in enumerate(shapes))))
 
 
 def broadcast_chain(e: Make, x: Var, row: Var, column: Var) -> object:

@@ -12,10 +12,10 @@ from relaxir.ops import op
 from relaxir.passes import CombineMatmuls, DeadCode, Pipeline
 from relaxir.passes.choose_config import weight_bytes
 from relaxir.pipelines import DEFAULT
+from tests.building import Emit, dataflow
 
 N, M = rx.dim("n"), rx.dim("m")
 RNG = np.random.default_rng(0)
-Emit = Callable[..., rx.Var]
 Body = Callable[[Emit, rx.Var], list[rx.Var]]
 
 
@@ -24,13 +24,7 @@ def weights(*shape: int) -> np.ndarray:
 
 
 def build(body: Body, shape: tuple[object, ...] = (N, 64), dtype: str = "float32") -> rx.IRModule:
-    x = rx.Var("x", rx.TensorType(shape, dtype))
-    bb = rx.BlockBuilder()
-    with bb.function("main", [x]):
-        with bb.dataflow():
-            results = [bb.emit_output(v) for v in body(bb.emit, x)]
-        bb.emit_func_output(tuple(results))
-    return bb.get()
+    return dataflow(body, rx.Var("x", rx.TensorType(shape, dtype)))
 
 
 def products(module: rx.IRModule, step: CombineMatmuls | None = None) -> int:

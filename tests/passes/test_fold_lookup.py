@@ -12,23 +12,18 @@ from relaxir.ops import op
 from relaxir.passes import Pipeline
 from relaxir.passes.fold_lookup import MOST_BYTES
 from relaxir.pipelines import GRAPH
+from tests.building import Emit, dataflow
 
 N = rx.dim("n")
-Emit = Callable[..., rx.Var]
 RNG = np.random.default_rng(0)
 TABLE = RNG.standard_normal((5, 3)).astype(np.float32)
 BIAS = RNG.standard_normal(3).astype(np.float32)
 IDS = [[0, 1, 4, 2], [3, -5, -1, 2]]
 
 
-def build(emit: Callable[[Emit, rx.Var], rx.Var], table: np.ndarray = TABLE) -> rx.IRModule:
+def build(make: Callable[[Emit, rx.Var], rx.Var], table: np.ndarray = TABLE) -> rx.IRModule:
     ids = rx.Var("ids", rx.TensorType((N, 4), "int64"))
-    bb = rx.BlockBuilder()
-    with bb.function("main", [ids]):
-        with bb.dataflow():
-            y = bb.emit_output(emit(bb.emit, bb.emit(op.take(table, ids, axis=0))))
-        bb.emit_func_output(y)
-    return bb.get()
+    return dataflow(lambda e, x: make(e, e(op.take(table, x, axis=0))), ids)
 
 
 def last(module: rx.IRModule) -> str:

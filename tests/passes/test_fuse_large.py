@@ -11,10 +11,10 @@ import relaxir as rx
 from relaxir.ops import op
 from relaxir.passes import Pipeline
 from relaxir.pipelines import GRAPH, LOWER
+from tests.building import Emit, dataflow
 
 B, N = rx.dim("b"), rx.dim("n")
 C = 24
-Emit = Callable[..., rx.Var]
 RNG = np.random.default_rng(0)
 VECTOR = RNG.integers(-128, 128, (C, 1)).astype(np.int8)
 FLOATS = RNG.standard_normal((C, 1)).astype(np.float32)
@@ -22,13 +22,7 @@ PAIR = ((B, N, C), (B, N, C))
 
 
 def build(make: Callable[..., rx.Var], *shapes: tuple[object, ...]) -> rx.IRModule:
-    params = [rx.Var(f"x{k}", rx.TensorType(s, "float32")) for k, s in enumerate(shapes)]
-    bb = rx.BlockBuilder()
-    with bb.function("main", params):
-        with bb.dataflow():
-            y = bb.emit_output(make(bb.emit, *params))
-        bb.emit_func_output(y)
-    return bb.get()
+    return dataflow(make, *(rx.Var(f"x{k}", rx.TensorType(s, "float32")) for k, s in enumerate(shapes)))
 
 
 def pairs(emit: Emit, q: rx.Var, k: rx.Var) -> rx.Var:

@@ -18,12 +18,12 @@ from relaxir.ops.elementwise import Unary
 from relaxir.ops.rectifier import AlphaAttrs, LeakyReluAttrs, SeluAttrs
 from relaxir.ops.select import ClipAttrs
 from relaxir.passes import Canonicalize, DeadCode, HoistMonotone, Pipeline
+from tests.building import Emit, dataflow
 
 N, M = rx.dim("n"), rx.dim("m")
 HOIST = Pipeline((HoistMonotone(), Canonicalize(), DeadCode()))
 EXTREMA = ("max", "min", "min_max")
 COMPILED = ("clip", "negative", "relu", "tanh")
-Emit = Callable[..., rx.Var]
 Case = tuple[Op[Any], Attrs, str]
 
 
@@ -55,14 +55,7 @@ def points(dtype: str) -> np.ndarray:
 def build(
     make: Callable[[Emit, rx.Var], object], dtype: str = "float32", shape: tuple[Any, ...] = (N, M)
 ) -> rx.IRModule:
-    bb = rx.BlockBuilder()
-    x = rx.Var("x", rx.TensorType(shape, dtype))
-    with bb.function("main", [x]):
-        with bb.dataflow():
-            made = make(bb.emit, x)
-            results = tuple(bb.emit_output(v) for v in (made if isinstance(made, tuple) else (made,)))
-        bb.emit_func_output(results if len(results) > 1 else results[0])
-    return bb.get()
+    return dataflow(make, rx.Var("x", rx.TensorType(shape, dtype)))
 
 
 def ends(emit: Emit, call: Any) -> object:

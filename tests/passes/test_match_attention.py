@@ -11,9 +11,9 @@ import relaxir as rx
 from relaxir.ops import op
 from relaxir.passes import Pipeline
 from relaxir.pipelines import GRAPH
+from tests.building import Emit, dataflow
 
 B, S, T = rx.dim("b", min=1), rx.dim("s", min=1), rx.dim("t", min=1)
-Emit = Callable[..., rx.Var]
 LOW = float(np.finfo(np.float32).min)
 
 
@@ -67,12 +67,7 @@ def build(make: Callable[..., rx.Var]) -> rx.IRModule:
     shapes = ((B, S, 32), (B, T, 32), (B, T, 32))
     params = [rx.Var(n, rx.TensorType(s, "float32")) for n, s in zip("qkv", shapes, strict=True)]
     params.append(rx.Var("mask", rx.TensorType((B, 1, 1, T), "bool")))
-    bb = rx.BlockBuilder()
-    with bb.function("main", params):
-        with bb.dataflow():
-            y = bb.emit_output(make(bb.emit, *params))
-        bb.emit_func_output(y)
-    return bb.get()
+    return dataflow(make, *params)
 
 
 @pytest.mark.parametrize("make", [exporter, hidden, groups, three_axes])

@@ -11,9 +11,9 @@ import relaxir as rx
 from relaxir.ops import op
 from relaxir.passes import Pipeline
 from relaxir.pipelines import GRAPH
+from tests.building import Emit, dataflow
 
 N = rx.dim("n")
-Emit = Callable[..., rx.Var]
 TABLE = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
 
 
@@ -26,14 +26,8 @@ def by_one_hot(e: Emit, ids: rx.Var, values: tuple[float, float]) -> rx.Var:
     return e(op.matmul(e(op.one_hot(ids, np.asarray(values, np.float32), depth=5)), TABLE))
 
 
-def build(emit: Callable[[Emit, rx.Var], rx.Var], dtype: str) -> rx.IRModule:
-    ids = rx.Var("ids", rx.TensorType((N, 4), dtype))
-    bb = rx.BlockBuilder()
-    with bb.function("main", [ids]):
-        with bb.dataflow():
-            y = bb.emit_output(emit(bb.emit, ids))
-        bb.emit_func_output(y)
-    return bb.get()
+def build(make: Callable[[Emit, rx.Var], rx.Var], dtype: str) -> rx.IRModule:
+    return dataflow(make, rx.Var("ids", rx.TensorType((N, 4), dtype)))
 
 
 def operators(module: rx.IRModule) -> str:

@@ -11,9 +11,9 @@ import relaxir as rx
 from relaxir.ops import op
 from relaxir.passes import Pipeline
 from relaxir.pipelines import GRAPH
+from tests.building import Emit, dataflow
 
 N = rx.dim("n")
-Emit = Callable[..., rx.Var]
 
 
 def norm(e: Emit, x: rx.Var, centre: bool, root: Callable[..., object]) -> rx.Var:
@@ -67,12 +67,7 @@ def silu(e: Emit, x: rx.Var, w: rx.Var) -> rx.Var:
 
 def build(make: Callable[..., rx.Var]) -> rx.IRModule:
     params = [rx.Var("x", rx.TensorType((N, 6), "float32")), rx.Var("w", rx.TensorType((6,), "float32"))]
-    bb = rx.BlockBuilder()
-    with bb.function("main", params):
-        with bb.dataflow():
-            y = bb.emit_output(make(bb.emit, *params))
-        bb.emit_func_output(y)
-    return bb.get()
+    return dataflow(make, *params)
 
 
 def calls(module: rx.IRModule) -> str:

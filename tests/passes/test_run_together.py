@@ -17,10 +17,10 @@ from relaxir.passes import PassContext, Pipeline
 from relaxir.pipelines import DEFAULT
 from relaxir.tir import PrimFunc, Together
 from relaxir.tir.visit import walk
+from tests.building import Emit, dataflow
 
 N = rx.dim("n")
 RNG = np.random.default_rng(0)
-Emit = Callable[..., rx.Var]
 Body = Callable[[Emit, rx.Var], list[rx.Var]]
 
 
@@ -29,13 +29,7 @@ def weights(*shape: int) -> np.ndarray:
 
 
 def build(body: Body, shape: tuple[object, ...] = (N, 96)) -> IRModule:
-    x = rx.Var("x", rx.TensorType(shape, "float32"))
-    bb = rx.BlockBuilder()
-    with bb.function("main", [x]):
-        with bb.dataflow():
-            results = [bb.emit_output(v) for v in body(bb.emit, x)]
-        bb.emit_func_output(tuple(results))
-    return bb.get()
+    return dataflow(body, rx.Var("x", rx.TensorType(shape, "float32")))
 
 
 def planned(module: IRModule, threads: int = 4) -> IRModule:

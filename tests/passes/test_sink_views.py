@@ -11,22 +11,16 @@ import relaxir as rx
 from relaxir.ops import op
 from relaxir.passes import Pipeline
 from relaxir.pipelines import GRAPH
+from tests.building import Emit, dataflow
 
 W = rx.dim("w")
 RNG = np.random.default_rng(0)
 WEIGHTS = RNG.standard_normal((8, 3, 3, 1)).astype(np.float32)
-Emit = Callable[..., rx.Var]
 
 
 def build(tail: Callable[[Emit, rx.Var], rx.Var], width: rx.Dim | int = 1) -> rx.IRModule:
     x = rx.Var("x", rx.TensorType((2, 3, W + 2, width), "float32"))
-    bb = rx.BlockBuilder()
-    with bb.function("main", [x]):
-        with bb.dataflow():
-            conv = bb.emit(op.conv(x, WEIGHTS))
-            y = bb.emit_output(tail(bb.emit, conv))
-        bb.emit_func_output(y)
-    return bb.get()
+    return dataflow(lambda e, x: tail(e, e(op.conv(x, WEIGHTS))), x)
 
 
 def with_bias(e: Emit, conv: rx.Var) -> rx.Var:

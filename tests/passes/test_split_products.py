@@ -13,9 +13,9 @@ from relaxir.ops import op
 from relaxir.passes import Pipeline
 from relaxir.pipelines import GRAPH
 from relaxir.support.bfloat16 import float32_to_bfloat16
+from tests.building import Emit, dataflow
 
 S, B = rx.dim("s"), rx.dim("b")
-Emit = Callable[..., rx.Var]
 Parts = Callable[[Emit, rx.Var], tuple[rx.Var, ...]]
 
 
@@ -26,17 +26,15 @@ def stored(values: np.ndarray, dtype: str) -> np.ndarray:
 def build(parts: Parts, shape: tuple[rx.Dim | int, ...] = (S, 1, 8), columns: int = 192, dtype: str = "float32",
           linear: bool = False) -> rx.IRModule:  # fmt: skip
     """``parts`` of a product with bias, each with a function of its own behind it."""
-    rng, x, bb = np.random.default_rng(0), rx.Var("x", rx.TensorType(shape, dtype)), rx.BlockBuilder()
+    rng = np.random.default_rng(0)
     w, b = (rx.const(stored(rng.integers(-3, 4, s), dtype), dtype) for s in ((8, columns), (columns,)))
-    with bb.function("main", [x]):
-        with bb.dataflow():
-            if linear:
-                p = bb.emit(op.linear(x, rx.const(np.ascontiguousarray(w.data.T), dtype), b))
-            else:
-                p = bb.emit(op.add(b, bb.emit(op.matmul(x, w))))
-            out = tuple(bb.emit_output(v) for v in parts(bb.emit, p))
-        bb.emit_func_output(out)
-    return bb.get()
+
+    def make(e: Emit, x: rx.Var) -> tuple[rx.Var, ...]:
+        if linear:
+            return parts(e, e(op.linear(x, rx.const(np.ascontiguousarray(w.data.T), dtype), b)))
+        return parts(e, e(op.add(b, e(op.matmul(x, w)))))
+
+    return dataflow(make, rx.Var("x", rx.TensorType(shape, dtype)))
 
 
 def as_exported(e: Emit, p: rx.Var) -> tuple[rx.Var, ...]:
