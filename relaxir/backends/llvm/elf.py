@@ -21,8 +21,10 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO, Final
 
-from relaxir.backends.llvm.elf_layout import EHDR, PHDR, Image, align_up
+from relaxir.backends.llvm.elf_format import EHDR, PHDR, align_up
+from relaxir.backends.llvm.elf_layout import Image
 from relaxir.backends.llvm.elf_read import read_object
+from relaxir.backends.llvm.elf_resolve import Resolution
 from relaxir.backends.llvm.errors import LinkError
 
 DEFAULT_NEEDED: Final = ("libm.so.6", "libc.so.6")
@@ -124,8 +126,8 @@ def _link_image(
     parsed = [read_object(data, f"object {index}") for index, data in enumerate(objects)]
     if len({item.machine for item in parsed}) > 1:
         raise LinkError("the objects are for different architectures")
-    image = Image(parsed, exports, None if weights is None else (weights.symbol, weights.size))
-    return image.build(soname, needed)
+    symbol, size = (None, None) if weights is None else (weights.symbol, weights.size)
+    return Image(Resolution(parsed, exports, symbol), parsed[0].ident, size).build(soname, needed)
 
 
 def _page(image: bytes) -> int:

@@ -9,11 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO, Final
 
-from relaxir.backends.llvm.elf_layout import EHDR, PHDR
+from relaxir.backends.llvm.elf_format import EHDR, ET_DYN, PHDR, PT_LOAD
 from relaxir.support.errors import LoadError
 
-LIBRARY: Final = (b"\x7fELF\x02\x01", 3)  # 64 bits, little-endian; ET_DYN
-PT_LOAD: Final = 1
+LIBRARY: Final = (b"\x7fELF\x02\x01", ET_DYN)  # 64 bits, little-endian
 MACHINES: Final = MappingProxyType({3: "i386", 40: "arm", 62: "x86-64", 183: "aarch64", 243: "riscv64"})
 ALIASES: Final = MappingProxyType({"x86_64": "x86-64", "amd64": "x86-64", "arm64": "aarch64"})
 

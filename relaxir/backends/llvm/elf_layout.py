@@ -5,318 +5,138 @@ This is the body of the linker in :mod:`relaxir.backends.llvm.elf`, whose invari
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from relaxir.backends.llvm.elf_read import (
-    SHF_EXECINSTR,
-    SHF_WRITE,
-    SHT_FINI_ARRAY,
-    SHT_INIT_ARRAY,
-    SHT_NOBITS,
-    STB_GLOBAL,
-    STB_LOCAL,
-    STB_WEAK,
-    ObjectFile,
-    Section,
-    Symbol,
-)
-from relaxir.backends.llvm.elf_reloc import ARCHITECTURES
-from relaxir.backends.llvm.elf_sections import (
-    ALLOC,
-    EXECUTE,
-    SHT_DYNAMIC,
-    SHT_DYNSYM,
-    SHT_HASH,
-    SHT_PROGBITS,
-    SHT_RELA_TABLE,
-    SHT_STRTAB,
-    WRITE,
-    OutputSection,
-    append_sections,
-    section_of,
-)
+from relaxir.backends.llvm import elf_format as elf
+from relaxir.backends.llvm.elf_format import DYN, EHDR, PHDR, RELA, SYM, align_up
+from relaxir.backends.llvm.elf_read import Section, Symbol
+from relaxir.backends.llvm.elf_resolve import FINI, INIT, PLAIN, Resolution, group_of
+from relaxir.backends.llvm.elf_sections import OutputSection, append_sections, section_of
 from relaxir.backends.llvm.errors import LinkError
 
-EHDR: Final = struct.Struct("<16sHHIQQQIHHHHHH")
-PHDR: Final = struct.Struct("<IIQQQQQQ")
-_DYNSYM: Final = struct.Struct("<IBBHQQ")
-_RELA: Final = struct.Struct("<QQq")
-_DYN: Final = struct.Struct("<QQ")
-_MAX_DYNAMIC: Final = 20
-
-_PT_LOAD, _PT_DYNAMIC, _PT_GNU_STACK, _PT_GNU_RELRO = 1, 2, 0x6474E551, 0x6474E552
-_R, _RX, _RW = 4, 5, 6
+MOST_DYNAMIC: Final = 20
+"""Entries that the dynamic section has room for."""
+WEIGHTS_ALIGN: Final = 64
+SLOT_BYTES: Final = 8
 
 
-def align_up(value: int, alignment: int) -> int:
-    """Round ``value`` up to a multiple of ``alignment``."""
-    return -(-value // alignment) * alignment
+@dataclass(frozen=True)
+class Extents:
+    """Where the parts of the three segments begin and end, as addresses (which are file offsets too)."""
 
-
-def _kind_order(section: Section) -> int:
-    """Group of a section in the writable segment: arrays of functions, relocated constants, data."""
-    if section.kind == SHT_INIT_ARRAY or section.name.startswith(".init_array"):
-        return 0
-    if section.kind == SHT_FINI_ARRAY or section.name.startswith(".fini_array"):
-        return 1
-    return 2 if section.name.startswith(".data.rel.ro") else 3
+    read_end: int
+    code_start: int
+    code_end: int
+    data_start: int
+    relro_end: int
+    """End of what is read-only once it is relocated; pages up to ``plain_start`` are protected."""
+    plain_start: int
+    file_end: int
+    memory_end: int
 
 
 class Image:
-    """One library being linked: resolve symbols, assign addresses, fill in."""
+    """One library being linked: assigns addresses and fills in."""
 
-    def __init__(self, objects: Sequence[ObjectFile], exports: Sequence[str], weights: tuple[str, int] | None) -> None:
-        """Resolve symbols among ``objects``; ``weights`` is the symbol and the size of the weights."""
-        machine = objects[0].machine
-        if machine not in ARCHITECTURES:
-            raise LinkError(f"no linker for ELF machine {machine}")
-        self.arch = ARCHITECTURES[machine]
-        self.ident = objects[0].ident
-        self.weights = weights
+    def __init__(self, resolved: Resolution, ident: bytes, weights_size: int | None) -> None:
+        """Link what is resolved; ``weights_size`` is the size of the weights, None where there are none."""
+        self.resolved = resolved
+        self.arch = resolved.arch
+        self.ident = ident
+        self.weights_size = weights_size
         self.weights_address = 0
-        self.globals: dict[str, Symbol] = {}
-        for item in objects:
-            self._define(item.symbols)
-        self.exports = sorted(set(exports))
-        missing = [name for name in self.exports if name not in self.globals]
-        if missing:
-            raise LinkError(f"exported but not defined: {', '.join(missing)}")
-        sections = [section for item in objects for section in item.sections]
-        self.named = [
-            s for item in objects for s in item.symbols if s.section is not None and s.name and s.kind in (1, 2)
-        ]
-        self.relocations = [relocation for item in objects for relocation in item.relocations]
-        writable = [section for section in sections if section.flags & SHF_WRITE]
-        self.constants = [section for section in sections if not section.flags & (SHF_WRITE | SHF_EXECINSTR)]
-        self.code = [section for section in sections if section.flags & SHF_EXECINSTR]
-        self.data = sorted(
-            (section for section in writable if section.kind != SHT_NOBITS), key=lambda s: (_kind_order(s), s.name)
-        )
-        self.zeroed = [section for section in writable if section.kind == SHT_NOBITS]
-        self._scan()
 
-    def _define(self, symbols: Iterable[Symbol]) -> None:
-        for symbol in symbols:
-            if symbol.bind == STB_LOCAL or not symbol.defined:
-                continue
-            old = self.globals.get(symbol.name)
-            if old is not None and old.bind == STB_GLOBAL and symbol.bind == STB_GLOBAL:
-                raise LinkError(f"'{symbol.name}' is defined twice")
-            if old is None or symbol.bind == STB_GLOBAL:
-                self.globals[symbol.name] = symbol
+    def build(self, soname: str | None, needed: Sequence[str]) -> bytes:
+        """Assign addresses and return the library without its weights."""
+        self._name(soname, needed)
+        extents = self._place_all()
+        out = bytearray(extents.file_end)
+        self._fill_content(out)
+        left = self._relocate(out)
+        for index, entry in enumerate(left):
+            RELA.pack_into(out, self.rela_table + RELA.size * index, *entry)
+        rows = self._rows(extents)
+        self._fill_symbols(out, rows)
+        out[self.string_table : self.string_table + len(self.strings)] = self.strings
+        out[self.hash_table : self.hash_table + len(self.hashes)] = self.hashes
+        dynamic_size = self._fill_dynamic(out, soname, needed, len(left))
+        weights_offset = self._add_weights(rows, out)
+        table = self._append_sections(out, rows)
+        self._fill_headers(out, self._segments(extents, dynamic_size, weights_offset), table)
+        return bytes(out)
 
-    def _key(self, symbol: Symbol) -> Symbol | str:
-        """Return the definition a reference means, or the name where it lies outside."""
-        if symbol.bind == STB_LOCAL:
-            return symbol
-        return self.globals.get(symbol.name, symbol.name)
+    # ---- addresses
 
-    def _is_weights(self, key: Symbol | str) -> bool:
-        return self.weights is not None and key == self.weights[0]
-
-    def _scan(self) -> None:
-        """Find which symbols need a slot, a stub or an entry in the dynamic table."""
-        self.slots: dict[Symbol | str, int] = {}
-        self.stubs: dict[str, int] = {}
-        self.imports: dict[str, int] = {}
-        self.dynamic_count = 0
-        for relocation in self.relocations:
-            key = self._key(relocation.symbol)
-            outside = isinstance(key, str) and not self._is_weights(key)
-            if isinstance(key, str) and outside:
-                weak = relocation.symbol.bind == STB_WEAK
-                self.imports[key] = min(self.imports.get(key, STB_WEAK), STB_WEAK if weak else STB_GLOBAL)
-            if relocation.kind in self.arch.got_kinds:
-                self.slots.setdefault(key, len(self.slots))
-            elif isinstance(key, str) and outside and relocation.kind in self.arch.call_kinds:
-                self.stubs.setdefault(key, len(self.stubs))
-                self.slots.setdefault(key, len(self.slots))
-            elif relocation.kind == self.arch.absolute:
-                self.dynamic_count += 1
-        self.dynamic_count += len(self.slots)
-
-    def _tables(self, soname: str | None, needed: Sequence[str]) -> None:
-        """Collect the dynamic string table and the indices of dynamic symbols."""
+    def _name(self, soname: str | None, needed: Sequence[str]) -> None:
+        """Collect the dynamic string table, the indices of dynamic symbols and their hash table."""
+        names = [*self.resolved.imports, *self.resolved.exports]
         strings = bytearray(1)
         self.offsets: dict[str, int] = {}
-        for text in [*self.imports, *self.exports, *needed, *([] if soname is None else [soname])]:
+        for text in [*names, *needed, *([] if soname is None else [soname])]:
             if text not in self.offsets:
                 self.offsets[text] = len(strings)
                 strings += text.encode() + b"\0"
         self.strings = bytes(strings)
-        self.indices = {name: index for index, name in enumerate([*self.imports, *self.exports], start=1)}
+        self.indices = {name: index for index, name in enumerate(names, start=1)}
+        self.hashes = _hash_table(self.indices)
 
-    def _place(self, sections: Iterable[Section], position: int) -> int:
-        for section in sections:
-            section.address = position = align_up(position, section.align)
-            position += section.size
-        return position
-
-    def build(self, soname: str | None, needed: Sequence[str]) -> bytes:
-        """Assign addresses and return the library without its weights."""
-        self._tables(soname, needed)
-        page = self.arch.page
-        count = len(self.indices) + 1
-        headers = 7 if self.weights is not None else 6
+    def _place_all(self) -> Extents:
+        """Give every table and section its address."""
+        resolved, page = self.resolved, self.arch.page
+        headers = 6 if self.weights_size is None else 7
         self.symbol_table = align_up(EHDR.size + PHDR.size * headers, 8)
-        self.string_table = self.symbol_table + _DYNSYM.size * count
+        self.string_table = self.symbol_table + SYM.size * (len(self.indices) + 1)
         self.hash_table = align_up(self.string_table + len(self.strings), 8)
-        self.rela_table = align_up(self.hash_table + len(self._hash()), 8)
-        read_end = self._place(self.constants, self.rela_table + _RELA.size * self.dynamic_count)
+        self.rela_table = align_up(self.hash_table + len(self.hashes), 8)
+        self.rela_end = self.rela_table + RELA.size * resolved.dynamic_count
+        read_end = _place(resolved.constants, self.rela_end)
         code_start = align_up(read_end, page)
-        self.stub_start = align_up(self._place(self.code, code_start), 16)
-        code_end = self.stub_start + self.arch.stub_size * len(self.stubs)
-        self.dynamic = data_start = align_up(code_end, page)
-        self.slot_start = self.dynamic + _DYN.size * _MAX_DYNAMIC
-        protected = [section for section in self.data if _kind_order(section) < 3]
-        position = self._place(protected, self.slot_start + 8 * len(self.slots))
-        protected_end = align_up(position, page)
-        file_end = self._place(self.data[len(protected) :], protected_end)
-        memory_end = self._place(self.zeroed, file_end)
+        self.stub_start = align_up(_place(resolved.code, code_start), 16)
+        code_end = self.stub_start + self.arch.stub_size * len(resolved.stubs)
+        self.dynamic = align_up(code_end, page)
+        self.slot_start = self.dynamic + DYN.size * MOST_DYNAMIC
+        protected = [section for section in resolved.data if group_of(section) < PLAIN]
+        relro_end = _place(protected, self.slot_start + SLOT_BYTES * len(resolved.slots))
+        plain_start = align_up(relro_end, page)
+        file_end = _place(resolved.data[len(protected) :], plain_start)
+        memory_end = _place(resolved.zeroed, file_end)
         self.weights_address = align_up(memory_end, page)
-
-        out = bytearray(file_end)
-        for section in [*self.constants, *self.code, *self.data]:
-            out[section.address : section.address + section.size] = section.data
-        for name, index in self.stubs.items():
-            self.arch.stub(out, self.stub_start + self.arch.stub_size * index, self._slot(name))
-        dynamic_relocations = self._relocate(out)
-        for index, entry in enumerate(dynamic_relocations):
-            _RELA.pack_into(out, self.rela_table + _RELA.size * index, *entry)
-        rows = self._rows(read_end, (code_start, code_end), position, (protected_end, file_end, memory_end))
-        self._fill_symbols(out, rows)
-        out[self.string_table : self.string_table + len(self.strings)] = self.strings
-        table = self._hash()
-        out[self.hash_table : self.hash_table + len(table)] = table
-        size = self._fill_dynamic(out, soname, needed, len(dynamic_relocations))
-        exported = frozenset(self.exports)
-        weights_offset = 0
-        if self.weights is not None:  # a first run measures how long the file is without them
-            row = OutputSection(".rx_weights", SHT_PROGBITS, ALLOC, self.weights_address, 0, self.weights[1], 64)
-            measured = bytearray(out)
-            append_sections(measured, [*rows, row], self.named, exported)
-            weights_offset = align_up(len(measured), page)
-            rows.append(replace(row, offset=weights_offset))
-        sections = append_sections(out, rows, self.named, exported)
-        segments = [
-            (_PT_LOAD, _R, 0, 0, 0, read_end, read_end, page),
-            (_PT_LOAD, _RX, code_start, code_start, code_start, code_end - code_start, code_end - code_start, page),
-            (_PT_LOAD, _RW, data_start, data_start, data_start, file_end - data_start, memory_end - data_start, page),
-            (_PT_DYNAMIC, _RW, data_start, data_start, data_start, size, size, 8),
-            (
-                _PT_GNU_RELRO,
-                _R,
-                data_start,
-                data_start,
-                data_start,
-                protected_end - data_start,
-                protected_end - data_start,
-                1,
-            ),
-            (_PT_GNU_STACK, _RW, 0, 0, 0, 0, 0, 16),
-        ]
-        if self.weights is not None:
-            length = self.weights[1]
-            segments.insert(
-                3, (_PT_LOAD, _R, weights_offset, self.weights_address, self.weights_address, length, length, page)
-            )
-        self._fill_headers(out, segments, sections)
-        return bytes(out)
-
-    def _fill_headers(self, out: bytearray, segments: Sequence[tuple[int, ...]], table: tuple[int, int, int]) -> None:
-        sizes = (EHDR.size, PHDR.size, len(segments), 64)
-        EHDR.pack_into(out, 0, self.ident, 3, self.arch.machine, 1, 0, EHDR.size, table[0], 0, *sizes, *table[1:])
-        for index, segment in enumerate(segments):
-            PHDR.pack_into(out, EHDR.size + PHDR.size * index, *segment)
-
-    def _rows(
-        self, read_end: int, code: tuple[int, int], protected_end: int, data: tuple[int, int, int]
-    ) -> list[OutputSection]:
-        """Return the section table's rows that lie in memory; file offset equals address."""
-
-        def row(
-            name: str,
-            kind: int,
-            flags: int,
-            start: int,
-            end: int,
-            align: int,
-            entry: int = 0,
-            link: str = "",
-            info: int = 0,
-        ) -> OutputSection:
-            return OutputSection(name, kind, ALLOC | flags, start, start, end - start, align, entry, link, info)
-
-        constants = self.rela_table + _RELA.size * self.dynamic_count
-        data_start, file_end, memory_end = data
-        dynamic_end = self.slot_start
-        return [
-            row(
-                ".dynsym",
-                SHT_DYNSYM,
-                0,
-                self.symbol_table,
-                self.string_table,
-                align=8,
-                entry=24,
-                link=".dynstr",
-                info=1,
-            ),
-            row(".dynstr", SHT_STRTAB, 0, self.string_table, self.string_table + len(self.strings), align=1),
-            row(
-                ".hash",
-                SHT_HASH,
-                0,
-                self.hash_table,
-                self.hash_table + len(self._hash()),
-                align=8,
-                entry=4,
-                link=".dynsym",
-            ),
-            row(".rela.dyn", SHT_RELA_TABLE, 0, self.rela_table, constants, align=8, entry=24, link=".dynsym"),
-            row(".rodata", SHT_PROGBITS, 0, constants, read_end, align=8),
-            row(".text", SHT_PROGBITS, EXECUTE, *code, align=16),
-            row(".dynamic", SHT_DYNAMIC, WRITE, self.dynamic, dynamic_end, align=8, entry=16, link=".dynstr"),
-            row(".data.rel.ro", SHT_PROGBITS, WRITE, dynamic_end, protected_end, align=8),
-            row(".data", SHT_PROGBITS, WRITE, data_start, file_end, align=8),
-            OutputSection(".bss", SHT_NOBITS, ALLOC | WRITE, file_end, file_end, memory_end - file_end, 64),
-        ]
+        return Extents(read_end, code_start, code_end, self.dynamic, relro_end, plain_start, file_end, memory_end)
 
     def _slot(self, key: Symbol | str) -> int:
-        return self.slot_start + 8 * self.slots[key]
+        return self.slot_start + SLOT_BYTES * self.resolved.slots[key]
 
     def _address(self, key: Symbol | str) -> int | None:
         """Return the address of what a reference means, or None where it lies outside."""
         if isinstance(key, str):
-            return self.weights_address if self._is_weights(key) else None
+            return self.weights_address if key == self.resolved.weights else None
         return key.address
 
-    def _dynamic_entry(self, place: int, kind: int, key: Symbol | str, addend: int) -> tuple[int, int, int]:
-        address = self._address(key)
-        if isinstance(key, str) and address is None:
-            return (place, self.indices[key] << 32 | kind, addend)
-        return (place, self.arch.relative, (address or 0) + addend)
+    # ---- content
+
+    def _fill_content(self, out: bytearray) -> None:
+        resolved = self.resolved
+        for section in [*resolved.constants, *resolved.code, *resolved.data]:
+            out[section.address : section.address + section.size] = section.data
+        for name, index in resolved.stubs.items():
+            self.arch.stub(out, self.stub_start + self.arch.stub_size * index, self._slot(name))
 
     def _relocate(self, out: bytearray) -> list[tuple[int, int, int]]:
         """Apply every relocation and return those left to the dynamic linker."""
-        left = [self._dynamic_entry(self._slot(key), self.arch.glob_dat, key, 0) for key in self.slots]
-        for relocation in self.relocations:
+        resolved = self.resolved
+        left = [self._dynamic_entry(self._slot(key), self.arch.glob_dat, key, 0) for key in resolved.slots]
+        for relocation in resolved.relocations:
             place = relocation.section.address + relocation.offset
-            key = self._key(relocation.symbol)
+            key = resolved.meaning(relocation.symbol)
             if relocation.kind == self.arch.absolute:
-                if not relocation.section.flags & SHF_WRITE:
+                if not relocation.section.flags & elf.SHF_WRITE:
                     raise LinkError(
                         f"address of '{relocation.symbol.name}' in the read-only section {relocation.section.name}"
                     )
                 left.append(self._dynamic_entry(place, self.arch.absolute, key, relocation.addend))
                 continue
-            if relocation.kind in self.arch.got_kinds:
-                target: int | None = self._slot(key)
-            elif isinstance(key, str) and key in self.stubs and relocation.kind in self.arch.call_kinds:
-                target = self.stub_start + self.arch.stub_size * self.stubs[key]
-            else:
-                target = self._address(key)
+            target = self._target(relocation.kind, key)
             if target is None:
                 raise LinkError(
                     f"'{relocation.symbol.name}' is undefined and used as data (relocation {relocation.kind})"
@@ -324,55 +144,157 @@ class Image:
             self.arch.apply(out, place, relocation.kind, target + relocation.addend)
         return sorted(left, key=lambda entry: (entry[1] & 0xFFFFFFFF != self.arch.relative, entry[0]))
 
+    def _target(self, kind: int, key: Symbol | str) -> int | None:
+        """Return the address a relocation refers to: of a slot, of a stub, or of what is meant."""
+        if kind in self.arch.got_kinds:
+            return self._slot(key)
+        if isinstance(key, str) and key in self.resolved.stubs and kind in self.arch.call_kinds:
+            return self.stub_start + self.arch.stub_size * self.resolved.stubs[key]
+        return self._address(key)
+
+    def _dynamic_entry(self, place: int, kind: int, key: Symbol | str, addend: int) -> tuple[int, int, int]:
+        address = self._address(key)
+        if isinstance(key, str) and address is None:
+            return (place, self.indices[key] << 32 | kind, addend)
+        return (place, self.arch.relative, (address or 0) + addend)
+
     def _fill_symbols(self, out: bytearray, rows: Sequence[OutputSection]) -> None:
         for name, index in self.indices.items():
-            place = self.symbol_table + _DYNSYM.size * index
-            if name in self.globals:
-                symbol = self.globals[name]
-                fields = (
-                    STB_GLOBAL << 4 | symbol.kind,
-                    0,
-                    section_of(rows, symbol.address),
-                    symbol.address,
-                    symbol.size,
-                )
+            symbol = self.resolved.globals.get(name)
+            if symbol is None:
+                fields = (self.resolved.imports[name] << 4, 0, 0, 0, 0)
             else:
-                fields = (self.imports[name] << 4, 0, 0, 0, 0)
-            _DYNSYM.pack_into(out, place, self.offsets[name], *fields)
-
-    def _hash(self) -> bytes:
-        """Return the System V hash table of the dynamic symbols."""
-        count = len(self.indices) + 1
-        buckets, chains = [0] * max(1, count // 2), [0] * count
-        for name, index in self.indices.items():
-            bucket = _sysv_hash(name) % len(buckets)
-            chains[index], buckets[bucket] = buckets[bucket], index
-        return struct.pack(f"<{2 + len(buckets) + count}I", len(buckets), count, *buckets, *chains)
+                info, home = elf.STB_GLOBAL << 4 | symbol.kind, section_of(rows, symbol.address)
+                fields = (info, 0, home, symbol.address, symbol.size)
+            SYM.pack_into(out, self.symbol_table + SYM.size * index, self.offsets[name], *fields)
 
     def _fill_dynamic(self, out: bytearray, soname: str | None, needed: Sequence[str], relocations: int) -> int:
-        entries = [(1, self.offsets[name]) for name in needed]
+        """Write the dynamic section and return its size."""
+        entries = [(elf.DT_NEEDED, self.offsets[name]) for name in needed]
         if soname is not None:
-            entries.append((14, self.offsets[soname]))
+            entries.append((elf.DT_SONAME, self.offsets[soname]))
         entries += [
-            (4, self.hash_table),
-            (5, self.string_table),
-            (6, self.symbol_table),
-            (10, len(self.strings)),
-            (11, _DYNSYM.size),
+            (elf.DT_HASH, self.hash_table),
+            (elf.DT_STRTAB, self.string_table),
+            (elf.DT_SYMTAB, self.symbol_table),
+            (elf.DT_STRSZ, len(self.strings)),
+            (elf.DT_SYMENT, SYM.size),
         ]
         if relocations:
-            entries += [(7, self.rela_table), (8, _RELA.size * relocations), (9, _RELA.size)]
-        for order, address_tag, size_tag in ((0, 25, 27), (1, 26, 28)):
-            array = [section for section in self.data if _kind_order(section) == order]
+            size = RELA.size * relocations
+            entries += [(elf.DT_RELA, self.rela_table), (elf.DT_RELASZ, size), (elf.DT_RELAENT, RELA.size)]
+        arrays = ((INIT, elf.DT_INIT_ARRAY, elf.DT_INIT_ARRAYSZ), (FINI, elf.DT_FINI_ARRAY, elf.DT_FINI_ARRAYSZ))
+        for group, address_tag, size_tag in arrays:
+            array = [section for section in self.resolved.data if group_of(section) == group]
             if array:
-                end = array[-1].address + array[-1].size
-                entries += [(address_tag, array[0].address), (size_tag, end - array[0].address)]
-        entries += [(0x1E, 8), (0x6FFFFFFB, 1), (0, 0)]  # FLAGS: BIND_NOW; FLAGS_1: NOW
-        if len(entries) > _MAX_DYNAMIC:
+                start, end = array[0].address, array[-1].address + array[-1].size
+                entries += [(address_tag, start), (size_tag, end - start)]
+        entries += [(elf.DT_FLAGS, elf.DF_BIND_NOW), (elf.DT_FLAGS_1, elf.DF_1_NOW), (elf.DT_NULL, 0)]
+        if len(entries) > MOST_DYNAMIC:
             raise LinkError(f"{len(needed)} needed libraries are too many")
         for index, entry in enumerate(entries):
-            _DYN.pack_into(out, self.dynamic + _DYN.size * index, *entry)
-        return _DYN.size * len(entries)
+            DYN.pack_into(out, self.dynamic + DYN.size * index, *entry)
+        return DYN.size * len(entries)
+
+    # ---- tables of segments and sections
+
+    def _rows(self, extents: Extents) -> list[OutputSection]:
+        """Return the section table's rows that lie in memory; file offset equals address."""
+        strings_end, hashes_end = self.string_table + len(self.strings), self.hash_table + len(self.hashes)
+
+        def row(
+            name: str, kind: int, flags: int, start: int, end: int, align: int = 8, entry: int = 0, link: str = ""
+        ) -> OutputSection:
+            return OutputSection(name, kind, elf.SHF_ALLOC | flags, start, start, end - start, align, entry, link)
+
+        return [
+            replace(
+                row(".dynsym", elf.SHT_DYNSYM, 0, self.symbol_table, self.string_table, entry=SYM.size, link=".dynstr"),
+                info=1,  # the first symbol that is not local
+            ),
+            row(".dynstr", elf.SHT_STRTAB, 0, self.string_table, strings_end, align=1),
+            row(".hash", elf.SHT_HASH, 0, self.hash_table, hashes_end, entry=4, link=".dynsym"),
+            row(".rela.dyn", elf.SHT_RELA, 0, self.rela_table, self.rela_end, entry=RELA.size, link=".dynsym"),
+            row(".rodata", elf.SHT_PROGBITS, 0, self.rela_end, extents.read_end),
+            row(".text", elf.SHT_PROGBITS, elf.SHF_EXECINSTR, extents.code_start, extents.code_end, align=16),
+            row(
+                ".dynamic",
+                elf.SHT_DYNAMIC,
+                elf.SHF_WRITE,
+                self.dynamic,
+                self.slot_start,
+                entry=DYN.size,
+                link=".dynstr",
+            ),
+            row(".data.rel.ro", elf.SHT_PROGBITS, elf.SHF_WRITE, self.slot_start, extents.relro_end),
+            row(".data", elf.SHT_PROGBITS, elf.SHF_WRITE, extents.plain_start, extents.file_end),
+            row(".bss", elf.SHT_NOBITS, elf.SHF_WRITE, extents.file_end, extents.memory_end, align=64),
+        ]
+
+    def _add_weights(self, rows: list[OutputSection], out: bytearray) -> int:
+        """Add the row of the weights, which lie behind all else, and return their offset in the file."""
+        if self.weights_size is None:
+            return 0
+        row = OutputSection(
+            ".rx_weights", elf.SHT_PROGBITS, elf.SHF_ALLOC, self.weights_address, 0, self.weights_size, WEIGHTS_ALIGN
+        )
+        measured = bytearray(out)  # a first run measures how long the file is without them
+        self._append_sections(measured, [*rows, row])
+        offset = align_up(len(measured), self.arch.page)
+        rows.append(replace(row, offset=offset))
+        return offset
+
+    def _append_sections(self, out: bytearray, rows: Sequence[OutputSection]) -> tuple[int, int, int]:
+        return append_sections(out, rows, self.resolved.named, frozenset(self.resolved.exports))
+
+    def _segments(self, extents: Extents, dynamic_size: int, weights_offset: int) -> list[tuple[int, ...]]:
+        """Return the program headers."""
+        e, page = extents, self.arch.page
+
+        def segment(kind: int, flags: int, start: int, filled: int, size: int, align: int) -> tuple[int, ...]:
+            return (kind, flags, start, start, start, filled, size, align)
+
+        code, file, memory = e.code_end - e.code_start, e.file_end - e.data_start, e.memory_end - e.data_start
+        protected = e.plain_start - e.data_start
+        loaded = [
+            segment(elf.PT_LOAD, elf.PF_R, 0, e.read_end, e.read_end, page),
+            segment(elf.PT_LOAD, elf.PF_RX, e.code_start, code, code, page),
+            segment(elf.PT_LOAD, elf.PF_RW, e.data_start, file, memory, page),
+        ]
+        if self.weights_size is not None:
+            at, size = self.weights_address, self.weights_size
+            loaded.append((elf.PT_LOAD, elf.PF_R, weights_offset, at, at, size, size, page))
+        return [
+            *loaded,
+            segment(elf.PT_DYNAMIC, elf.PF_RW, e.data_start, dynamic_size, dynamic_size, 8),
+            segment(elf.PT_GNU_RELRO, elf.PF_R, e.data_start, protected, protected, 1),
+            segment(elf.PT_GNU_STACK, elf.PF_RW, 0, 0, 0, 16),
+        ]
+
+    def _fill_headers(self, out: bytearray, segments: Sequence[tuple[int, ...]], table: tuple[int, int, int]) -> None:
+        start, rows, names = table
+        machine, sizes = self.arch.machine, (EHDR.size, PHDR.size, len(segments), elf.SHDR.size)
+        EHDR.pack_into(out, 0, self.ident, elf.ET_DYN, machine, 1, 0, EHDR.size, start, 0, *sizes, rows, names)
+        for index, segment in enumerate(segments):
+            PHDR.pack_into(out, EHDR.size + PHDR.size * index, *segment)
+
+
+def _place(sections: Iterable[Section], position: int) -> int:
+    """Put sections one behind the other from a position on, and return their end."""
+    for section in sections:
+        section.address = position = align_up(position, section.align)
+        position += section.size
+    return position
+
+
+def _hash_table(indices: dict[str, int]) -> bytes:
+    """Return the System V hash table of the dynamic symbols."""
+    count = len(indices) + 1
+    buckets, chains = [0] * max(1, count // 2), [0] * count
+    for name, index in indices.items():
+        bucket = _sysv_hash(name) % len(buckets)
+        chains[index], buckets[bucket] = buckets[bucket], index
+    return struct.pack(f"<{2 + len(buckets) + count}I", len(buckets), count, *buckets, *chains)
 
 
 def _sysv_hash(name: str) -> int:

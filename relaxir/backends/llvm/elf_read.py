@@ -1,33 +1,24 @@
-"""Reading relocatable ELF64 objects (System V gABI, "ELF-64 Object File Format") as LLVM writes them, little-endian."""
+"""Reading relocatable ELF64 objects as LLVM writes them, little-endian."""
 
-import struct
 from dataclasses import dataclass
-from typing import Final
 
+from relaxir.backends.llvm.elf_format import (
+    EHDR,
+    ET_REL,
+    RELA,
+    SHDR,
+    SHF_ALLOC,
+    SHF_TLS,
+    SHN_ABS,
+    SHN_COMMON,
+    SHT_NOBITS,
+    SHT_REL,
+    SHT_RELA,
+    SHT_SYMTAB,
+    SHT_X86_64_UNWIND,
+    SYM,
+)
 from relaxir.backends.llvm.errors import LinkError
-
-SHT_SYMTAB: Final = 2
-SHT_RELA: Final = 4
-SHT_NOBITS: Final = 8
-SHT_REL: Final = 9
-SHT_INIT_ARRAY: Final = 14
-SHT_FINI_ARRAY: Final = 15
-SHT_X86_64_UNWIND: Final = 0x70000001
-SHF_WRITE: Final = 1
-SHF_ALLOC: Final = 2
-SHF_EXECINSTR: Final = 4
-SHF_TLS: Final = 0x400
-SHN_UNDEF: Final = 0
-SHN_ABS: Final = 0xFFF1
-SHN_COMMON: Final = 0xFFF2
-STB_LOCAL: Final = 0
-STB_GLOBAL: Final = 1
-STB_WEAK: Final = 2
-
-_HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION: Final = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL: Final = struct.Struct("<IBBHQQ")
-_RELA: Final = struct.Struct("<QQq")
 
 
 @dataclass(slots=True, eq=False)
@@ -95,13 +86,13 @@ def read_object(data: bytes, label: str) -> ObjectFile:
         LinkError: not a little-endian ELF64 relocatable file, or one with features generated code never has
             (thread-local storage, common symbols, relocations without addends).
     """
-    if data[:6] != b"\x7fELF\x02\x01" or len(data) < _HEADER.size:
+    if data[:6] != b"\x7fELF\x02\x01" or len(data) < EHDR.size:
         raise LinkError(f"{label} is not a little-endian ELF64 object")
-    ident, kind, machine, _, _, _, offset, _, _, _, _, entry, count, names = _HEADER.unpack_from(data)
-    if kind != 1 or entry != _SECTION.size:
+    ident, kind, machine, _, _, _, offset, _, _, _, _, entry, count, names = EHDR.unpack_from(data)
+    if kind != ET_REL or entry != SHDR.size:
         raise LinkError(f"{label} is not a relocatable object")
     view = memoryview(data)
-    headers = [_SECTION.unpack_from(data, offset + index * entry) for index in range(count)]
+    headers = [SHDR.unpack_from(data, offset + index * entry) for index in range(count)]
     name_base = headers[names][4]
     sections: dict[int, Section] = {}
     for index, (name, type_, flags, _, start, size, _, _, align, _) in enumerate(headers):
@@ -119,7 +110,7 @@ def read_object(data: bytes, label: str) -> ObjectFile:
             raise LinkError(f"{label} has relocations without addends")
         if type_ != SHT_RELA or target not in sections:
             continue
-        for place, info, addend in _RELA.iter_unpack(view[start : start + size]):
+        for place, info, addend in RELA.iter_unpack(view[start : start + size]):
             relocations.append(Relocation(sections[target], place, info & 0xFFFFFFFF, symbols[info >> 32], addend))
     return ObjectFile(machine, ident, tuple(sections.values()), tuple(symbols), tuple(relocations))
 
@@ -132,7 +123,7 @@ def _read_symbols(
         if type_ != SHT_SYMTAB:
             continue
         strings = headers[link][4]
-        for name, info, _, index, value, length in _SYMBOL.iter_unpack(memoryview(data)[start : start + size]):
+        for name, info, _, index, value, length in SYM.iter_unpack(memoryview(data)[start : start + size]):
             text = _string(data, strings + name)
             if index == SHN_COMMON:
                 raise LinkError(f"{label} has the common symbol '{text}'")

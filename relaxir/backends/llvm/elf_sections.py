@@ -4,19 +4,11 @@ Loading needs none; link editors (``cc main.c model.so``), debuggers, profilers 
 symbols it lists every named function and variable, so that profiles show kernels by name.
 """
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from relaxir.backends.llvm.elf_read import STB_GLOBAL, STB_LOCAL, Symbol
-
-SHT_PROGBITS, SHT_STRTAB, SHT_RELA_TABLE, SHT_HASH, SHT_DYNAMIC, SHT_SYMTAB, SHT_DYNSYM = 1, 3, 4, 5, 6, 2, 11
-SHT_NOBITS: Final = 8
-WRITE, ALLOC, EXECUTE = 1, 2, 4
-
-_SHDR: Final = struct.Struct("<IIQQQQIIQQ")
-_SYM: Final = struct.Struct("<IBBHQQ")
+from relaxir.backends.llvm.elf_format import SHDR, SHF_ALLOC, SHT_STRTAB, SHT_SYMTAB, STB_GLOBAL, STB_LOCAL, SYM
+from relaxir.backends.llvm.elf_read import Symbol
 
 
 @dataclass(frozen=True)
@@ -39,7 +31,7 @@ def section_of(rows: Sequence[OutputSection], address: int) -> int:
     """Return the row (from 1) of the memory section that ``address`` lies in or just behind; 0 if there is none."""
     found = 0
     for index, row in enumerate(rows, start=1):
-        if row.flags & ALLOC and row.address <= address <= row.address + row.size:
+        if row.flags & SHF_ALLOC and row.address <= address <= row.address + row.size:
             found = index
     return found
 
@@ -53,18 +45,18 @@ def append_sections(
     """
     local = [symbol for symbol in symbols if symbol.name not in exported or symbol.bind == STB_LOCAL]
     public = [symbol for symbol in symbols if symbol.name in exported and symbol.bind != STB_LOCAL]
-    names, table = bytearray(1), bytearray(_SYM.size)
+    names, table = bytearray(1), bytearray(SYM.size)
     for symbol in [*local, *public]:
         bind = STB_GLOBAL if symbol.name in exported else STB_LOCAL
         place = section_of(rows, symbol.address)
-        table += _SYM.pack(len(names), bind << 4 | symbol.kind, 0, place, symbol.address, symbol.size)
+        table += SYM.pack(len(names), bind << 4 | symbol.kind, 0, place, symbol.address, symbol.size)
         names += symbol.name.encode() + b"\0"
     out += bytes(-len(out) % 8)
     table_offset, names_offset = len(out), len(out) + len(table)
     out += table + names
     rows = [
         *rows,
-        OutputSection(".symtab", SHT_SYMTAB, 0, 0, table_offset, len(table), 8, _SYM.size, ".strtab", len(local) + 1),
+        OutputSection(".symtab", SHT_SYMTAB, 0, 0, table_offset, len(table), 8, SYM.size, ".strtab", len(local) + 1),
         OutputSection(".strtab", SHT_STRTAB, 0, 0, names_offset, len(names)),
     ]
     headings = bytearray(1)
@@ -77,10 +69,10 @@ def append_sections(
     out += bytes(-len(out) % 8)
     start = len(out)
     index = {row.name: position for position, row in enumerate(rows, start=1)}
-    out += bytes(_SHDR.size)
+    out += bytes(SHDR.size)
     for heading, row in zip(starts, rows, strict=True):
         link = index[row.link] if row.link else 0
-        out += _SHDR.pack(
+        out += SHDR.pack(
             heading, row.kind, row.flags, row.address, row.offset, row.size, link, row.info, row.align, row.entry
         )
     return start, len(rows) + 1, len(rows)
