@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,28 +12,24 @@ from typing import Final
 from onnx import GraphProto, NodeProto, ValueInfoProto
 
 from relaxir.frontends.onnx.convert_math import Converter
-from relaxir.frontends.onnx.expand import expand, has_function
-from relaxir.frontends.onnx.graphs import describe, stated_ranks, subgraphs
+from relaxir.frontends.onnx.expand import expand
+from relaxir.frontends.onnx.graphs import describe, stated_ranks
+from relaxir.frontends.onnx.input_types import InputTypes
 from relaxir.frontends.onnx.load import Source
 from relaxir.frontends.onnx.narrow import BY_NAME, NARROW
 from relaxir.frontends.onnx.node import Node, Result
+from relaxir.frontends.onnx.problems import named, report, unknown, unknown_nodes
 from relaxir.frontends.onnx.table import CONVERTERS
-from relaxir.frontends.onnx.tensors import ELEMENT_TYPES, MOST_AXES, MOST_ELEMENTS, TensorReader, element_type
+from relaxir.frontends.onnx.tensors import ELEMENT_TYPES, TensorReader
 from relaxir.frontends.onnx.values import Item, Items, Value, copied
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Expr, Function, TupleExpr, Var
 from relaxir.ir.module import IRModule
-from relaxir.ir.types import TensorType
-from relaxir.ir.types import describe as type_text
 from relaxir.support.errors import InferError, LoadError, RelaxirError, UnsupportedError, reason
-from relaxir.sym import Dim, DimLike, SymError, dim, fresh, to_text
+from relaxir.sym import Dim, DimLike, SymError, to_text
 
-MAX_SHOWN = 1000
-"""Problems listed in one report; the rest is counted."""
 SUPPORTED_OPSETS = range(1, 30)
 
-TENSORS = "the node reads "
-"""How the note starts that lists a node's tensors."""
 NOTHING: Final[Mapping[int, memoryview]] = MappingProxyType({})
 LONG = 24
 """Characters beyond which a formula of a dimension gets a symbol."""
@@ -46,15 +40,13 @@ class Importer:
 
     def __init__(self, source: Source, dims: Mapping[str, DimLike]) -> None:
         self.source = source
-        self.overrides = dict(dims)
-        self.used: set[str] = set()
+        self.input_types = InputTypes(dims)
         self.bb = BlockBuilder()
         self.reader = TensorReader(source.folder)
         self.opset = source.opsets.get("", 1)
         self.scopes: list[dict[str, Item | None]] = [{}]
         self.problems: list[RelaxirError] = []
         self.not_computed: dict[str, str] = {}
-        self.symbols: dict[str, Dim] = {}
         self.sizes: dict[DimLike, Dim] = {}
         self.ranks: Mapping[str, int] = stated_ranks(source.model.graph)
 
@@ -73,9 +65,9 @@ class Importer:
         self.problems.extend(unknown_nodes(graph, self.source.opsets))
         stored = {t.name: t for t in graph.initializer}
         given = [i for i in graph.input if i.name not in stored]
-        inputs = [self.input_type(i) for i in given]
+        inputs = [self.input_types.of(i) for i in given]
         params = [Var(i.name, t) for i, t in zip(given, inputs, strict=True)]
-        self.check_overrides(graph)
+        self.input_types.check_overrides(graph)
         names = tuple(o.name for o in graph.output)
         with self.bb.function("main", params, attrs={"output_names": names, "source": self.source.name}):
             held = [element_of(i) for i in given]
@@ -196,81 +188,6 @@ class Importer:
             self.problems.append(UnsupportedError(self.not_computed.pop(name), code="import-unsupported"))
         raise KeyError(name)
 
-    # ---- inputs ----------------------------------------------------------------------------------------------------
-
-    def input_type(self, info: ValueInfoProto) -> TensorType:
-        """Type of a graph input; dynamic dimensions become symbols."""
-        type_ = info.type.optional_type.elem_type if info.type.HasField("optional_type") else info.type
-        if not type_.HasField("tensor_type"):  # an optional tensor is one that is always given
-            raise UnsupportedError(f"input `{info.name}` is not a tensor", code="import-unsupported")
-        tensor = type_.tensor_type
-        narrow = NARROW.get(tensor.elem_type)
-        dtype = narrow.stored if narrow else element_type(tensor.elem_type, f"input `{info.name}`")
-        if not tensor.HasField("shape"):
-            raise UnsupportedError(f"input `{info.name}` has no rank", code="import-unsupported")
-        if len(tensor.shape.dim) > MOST_AXES:
-            raise LoadError(f"input `{info.name}` has rank {len(tensor.shape.dim)}, more than {MOST_AXES}")
-        shape: list[DimLike] = []
-        for axis, d in enumerate(tensor.shape.dim):
-            if d.dim_value < -1:  # -1 is what some exporters write for a dynamic dimension
-                raise LoadError(f"input `{info.name}` has a negative dimension: axis {axis} is {d.dim_value}")
-            if d.HasField("dim_value") and d.dim_value >= 0:
-                shape.append(self.overridden(f"{info.name}:{axis}", int(d.dim_value)))
-            else:
-                shape.append(self.symbol(d.dim_param, info.name, axis))
-        if math.prod(d for d in shape if isinstance(d, int) and d) > MOST_ELEMENTS:
-            raise LoadError(f"input `{info.name}` has an absurd shape: ({', '.join(map(to_text, shape))})")
-        return TensorType(tuple(shape), dtype)
-
-    def overridden(self, key: str, default: DimLike) -> DimLike:
-        """The caller's dimension for a key, or the model's own."""
-        if key in self.overrides:
-            self.used.add(key)
-            return self.overrides[key]
-        return default
-
-    def symbol(self, param: str, name: str, axis: int) -> DimLike:
-        """A symbol for a dynamic dimension: one per name; unnamed ones (``?``, ``-1``) are all different."""
-        place = f"{name}:{axis}"
-        if place in self.overrides:
-            return self.overridden(place, 0)
-        if param in self.overrides:
-            return self.overridden(param, 0)
-        if param and re.fullmatch(r"[^\W\d]\w*", param):
-            if param not in self.symbols:
-                self.symbols[param] = self.new_symbol(param)
-            return self.symbols[param]
-        if param and not param.lstrip("-").isdecimal() and param not in ("?", ""):
-            cleaned = re.sub(r"\W+", "_", param).strip("_")
-            key = f"={param}"
-            if cleaned and key not in self.symbols:
-                self.symbols[key] = self.new_symbol(cleaned if not cleaned[0].isdigit() else f"d_{cleaned}")
-            if cleaned:
-                return self.symbols[key]
-        stem = re.sub(r"\W+", "_", name).strip("_") or "x"
-        new = self.new_symbol(f"{stem if not stem[0].isdigit() else 'x' + stem}_{axis}")
-        self.symbols[place] = new
-        return new
-
-    def new_symbol(self, stem: str) -> Dim:
-        """A symbol whose name collides with no other, nor with the caller's."""
-        taken = {s.name for s in self.symbols.values()} | {
-            d.name for d in self.overrides.values() if isinstance(d, Dim)
-        }
-        try:
-            return dim(stem) if stem not in taken else fresh(stem, taken)
-        except SymError:
-            return fresh("d", taken)
-
-    def check_overrides(self, graph: GraphProto) -> None:
-        """Every name in ``dims`` must exist."""
-        unused = sorted(set(self.overrides) - self.used)
-        if unused:
-            known = [d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim if d.dim_param]
-            places = [f"{i.name}:{n}" for i in graph.input for n in range(len(i.type.tensor_type.shape.dim))]
-            shown = ", ".join(dict.fromkeys((*known, *places)))
-            raise LoadError(f"dims: the model has no dimension `{unused[0]}`", help=f"it has {shown}")
-
     def short_dim(self, d: DimLike) -> DimLike:
         """A symbol for a long formula (convolutions stack them up), one per formula; short ones stay."""
         if isinstance(d, int | Dim) or len(to_text(d)) <= LONG:
@@ -361,22 +278,6 @@ class Importer:
             raise found
 
 
-def named(error: RelaxirError, proto: NodeProto, inputs: Sequence[Item | None]) -> RelaxirError:
-    """The error with the node's name in its message, and a note of the tensors that the node reads and writes."""
-    if describe(proto) not in error.message:
-        error.message = f"{describe(proto)}: {error.message}"
-    if not any(note.startswith(TENSORS) for note in error.notes):  # of the innermost node
-        given = (f"`{i}` {_kind(v)}" for i, v in zip(proto.input, inputs, strict=True) if v)
-        made = (f"`{o}`" for o in proto.output if o)
-        both = f"{', '.join(given) or 'nothing'} and gives {', '.join(made) or 'nothing'}"
-        error.notes = (*error.notes, TENSORS + both)
-    return error
-
-
-def _kind(item: Item) -> str:
-    return type_text(item.type) if isinstance(item, Value) else "a sequence or optional"
-
-
 def narrow_aware(n: Node, converter: Converter) -> Result:
     """A node's results; only conversions and movements may see values in narrow formats.
 
@@ -443,35 +344,3 @@ def check_output(info: ValueInfoProto, value: Value) -> None:
             " declaration is ignored",
             stacklevel=2,
         )
-
-
-def unknown(node: NodeProto) -> UnsupportedError:
-    """The error about a node without a converter."""
-    return UnsupportedError(f"{describe(node)}: the operator is not supported", code="import-unsupported")
-
-
-def unknown_nodes(graph: GraphProto, opsets: Mapping[str, int]) -> list[RelaxirError]:
-    """An error for each node, in subgraphs too, that has neither a converter nor a definition by simpler operators."""
-    found: list[RelaxirError] = []
-    for node in graph.node:
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        if (domain, node.op_type) not in CONVERTERS and not has_function(node, opsets.get(domain, 1)):
-            found.append(unknown(node))
-        for sub in subgraphs(node):
-            found.extend(unknown_nodes(sub, opsets))
-    return found
-
-
-def report(problems: Sequence[RelaxirError], model: str) -> RelaxirError:
-    """All problems as one error; malformed nodes weigh more than unsupported ones."""
-    broken = [p for p in problems if not isinstance(p, UnsupportedError)]
-    if len(problems) == 1:
-        return problems[0]
-    shown = tuple(p.message for p in problems[:MAX_SHOWN])
-    rest = len(problems) - len(shown)
-    notes = (*shown, f"... and {rest} more") if rest else shown
-    if broken:
-        return type(broken[0])(f"`{model}` has {len(problems)} problems, first: {broken[0].message}", notes=notes)
-    return UnsupportedError(
-        f"`{model}` has {len(problems)} nodes that cannot be imported", code="import-unsupported", notes=notes
-    )

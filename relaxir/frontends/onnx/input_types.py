@@ -1,0 +1,111 @@
+"""Types of a model's inputs: the caller's dimensions, the model's constants, and a symbol for each dynamic one."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+from onnx import GraphProto, ValueInfoProto
+
+from relaxir.frontends.onnx.narrow import NARROW
+from relaxir.frontends.onnx.tensors import MOST_AXES, MOST_ELEMENTS, element_type
+from relaxir.ir.types import TensorType
+from relaxir.support.errors import LoadError, UnsupportedError
+from relaxir.sym import Dim, DimLike, SymError, dim, fresh, to_text
+
+
+class InputTypes:
+    """Makes the types of one model's inputs, with one symbol for each name of a dimension."""
+
+    def __init__(self, overrides: Mapping[str, DimLike]) -> None:
+        """Take the caller's dimensions, by the model's names (``batch``) or by places (``x:0``)."""
+        self.overrides = dict(overrides)
+        self.used: set[str] = set()
+        self.symbols: dict[str, Dim] = {}
+        """By the names that the model has for them."""
+        self.taken = {d.name for d in overrides.values() if isinstance(d, Dim)}
+
+    def of(self, info: ValueInfoProto) -> TensorType:
+        """Type of a graph input; dynamic dimensions become symbols.
+
+        Raises:
+            UnsupportedError: no tensor, or one without a rank.
+            LoadError: a shape that no tensor has.
+        """
+        type_ = info.type.optional_type.elem_type if info.type.HasField("optional_type") else info.type
+        if not type_.HasField("tensor_type"):  # an optional tensor is one that is always given
+            raise UnsupportedError(f"input `{info.name}` is not a tensor", code="import-unsupported")
+        tensor = type_.tensor_type
+        narrow = NARROW.get(tensor.elem_type)
+        dtype = narrow.stored if narrow else element_type(tensor.elem_type, f"input `{info.name}`")
+        if not tensor.HasField("shape"):
+            raise UnsupportedError(f"input `{info.name}` has no rank", code="import-unsupported")
+        if len(tensor.shape.dim) > MOST_AXES:
+            raise LoadError(f"input `{info.name}` has rank {len(tensor.shape.dim)}, more than {MOST_AXES}")
+        shape: list[DimLike] = []
+        for axis, d in enumerate(tensor.shape.dim):
+            if d.dim_value < -1:  # -1 is what some exporters write for a dynamic dimension
+                raise LoadError(f"input `{info.name}` has a negative dimension: axis {axis} is {d.dim_value}")
+            if d.HasField("dim_value") and d.dim_value >= 0:
+                shape.append(self._given(f"{info.name}:{axis}", default=int(d.dim_value)))
+            else:
+                shape.append(self._dynamic(d.dim_param, info.name, axis))
+        if math.prod(d for d in shape if isinstance(d, int) and d) > MOST_ELEMENTS:
+            raise LoadError(f"input `{info.name}` has an absurd shape: ({', '.join(map(to_text, shape))})")
+        return TensorType(tuple(shape), dtype)
+
+    def check_overrides(self, graph: GraphProto) -> None:
+        """Every dimension that the caller gave must be one of the model's.
+
+        Raises:
+            LoadError: a name that no input has.
+        """
+        unused = sorted(set(self.overrides) - self.used)
+        if unused:
+            known = [d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim if d.dim_param]
+            places = [f"{i.name}:{n}" for i in graph.input for n in range(len(i.type.tensor_type.shape.dim))]
+            shown = ", ".join(dict.fromkeys((*known, *places)))
+            raise LoadError(f"dims: the model has no dimension `{unused[0]}`", help=f"it has {shown}")
+
+    def _given(self, key: str, default: DimLike) -> DimLike:
+        """The caller's dimension for a name or a place, else the default."""
+        if key not in self.overrides:
+            return default
+        self.used.add(key)
+        return self.overrides[key]
+
+    def _dynamic(self, param: str, name: str, axis: int) -> DimLike:
+        """A dynamic dimension: the caller's, else a symbol for each name, and for each one without (``?``, ``-1``)."""
+        place = f"{name}:{axis}"
+        for key in (place, param):
+            if key in self.overrides:
+                return self._given(key, default=0)
+        stem = _symbol_name(param)
+        if not stem:
+            return self._new_symbol(f"{_cleaned(name, 'x') or 'x'}_{axis}")
+        if param not in self.symbols:
+            self.symbols[param] = self._new_symbol(stem)
+        return self.symbols[param]
+
+    def _new_symbol(self, stem: str) -> Dim:
+        """A symbol whose name collides with no other, nor with the caller's."""
+        try:
+            symbol = dim(stem) if stem not in self.taken else fresh(stem, self.taken)
+        except SymError:
+            symbol = fresh("d", self.taken)
+        self.taken.add(symbol.name)
+        return symbol
+
+
+def _symbol_name(param: str) -> str:
+    """What to call the symbol of a dimension's name; nothing for a number or a mark (``-1``, ``?``)."""
+    if re.fullmatch(r"[^\W\d]\w*", param):
+        return param
+    return "" if param.lstrip("-").isdecimal() else _cleaned(param, "d_")
+
+
+def _cleaned(text: str, prefix: str) -> str:
+    """A text as an identifier, with ``prefix`` before a leading digit; nothing where nothing of it can stay."""
+    word = re.sub(r"\W+", "_", text).strip("_")
+    return prefix + word if word[:1].isdigit() else word
