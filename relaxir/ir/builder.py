@@ -1,4 +1,4 @@
-"""BlockBuilder: builds functions binding by binding, inferring every type as it goes."""
+"""BlockBuilder: builds functions, their calls and their control flow."""
 
 from __future__ import annotations
 
@@ -7,67 +7,51 @@ from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
 
-import numpy as np
-
 from relaxir.ir.attrs import is_symbolic
+from relaxir.ir.bindings import BindingBuilder, Emittable
 from relaxir.ir.expr import (
-    Bind,
     Binding,
     Body,
     CallDPS,
     CallTIR,
-    Check,
     Constant,
     Expr,
     FuncCall,
     Function,
     If,
     Loop,
-    MatchCast,
-    OpCall,
     ShapeExpr,
     TupleExpr,
-    TupleGetItem,
     Var,
-    const,
 )
 from relaxir.ir.lifting import captured, inherited, passing_on
 from relaxir.ir.loops import COUNTER, loop_problems, loop_type, widen
 from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.ir.op import InferCtx
-from relaxir.ir.pending import PendingCall, settled
-from relaxir.ir.relations import Subtype, apply_signature, join, learn_cast, subtype
-from relaxir.ir.scope import Scope, attr_symbols, check_name, check_params, check_reach, outer, variable_names
-from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type, describe, free_dims_of_type, map_type
+from relaxir.ir.relations import Subtype, apply_signature, join, subtype
+from relaxir.ir.scope import Scope, check_name, check_params, check_reach, variable_names
+from relaxir.ir.types import FuncType, TensorType, TupleType, Type, describe, free_dims_of_type
 from relaxir.support.errors import InferError, VerifyError
 from relaxir.support.spans import Span
-from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, free_dims, fresh, parse_where, unify
+from relaxir.sym import Dim, DimLike, Facts, Relation, free_dims, parse_where, unify
 from relaxir.tir import PrimFunc
 
-Emittable = Expr | PendingCall | int | float | bool | np.ndarray | Sequence["Emittable"]
+Iteration = Callable[[Var, tuple[Var, ...]], tuple[Emittable, Sequence[Emittable], Sequence[Emittable]]]
+"""Emits an iteration, from its number and the carried values: whether to go on, what is carried on, scan elements."""
 
 
-CALLS = (TupleGetItem, OpCall, FuncCall, CallTIR, CallDPS, If, Loop)  # expressions that need a binding of their own
-
-
-class BlockBuilder:
+class BlockBuilder(BindingBuilder):
     """Builds an `IRModule`; used as shown in the README.
 
     ``strict`` turns unprovable equalities into errors instead of run-time checks.
     """
 
     def __init__(self, module: IRModule | None = None, strict: bool = False) -> None:
+        super().__init__(strict)
         self._functions: dict[str, AnyFunc] = dict(module.functions) if module is not None else {}
         self._signatures: dict[str, FuncType] = {}
         self._captured: dict[str, tuple[Var, ...]] = {}
         self._homes: dict[str, Scope] = {}  # where closures that read values of it were built
-        self._scopes: list[Scope] = []
-        self._place: Span | None = None
-        self._names = variable_names(())
-        self._dims: dict[str, Dim] = {}
-        self._taken: set[str] = set()  # names of all symbols of the function, those of finished bodies too
-        self._facts = Facts()
-        self._strict = strict
 
     # ---- functions -------------------------------------------------------------------------------------------------
 
@@ -101,17 +85,8 @@ class BlockBuilder:
         span = Span.caller()
         around = (self._names, self._dims, self._taken, self._facts)
         nested = bool(self._scopes)
-        names = variable_names((*(self._names.taken if nested else ()), *(p.name for p in params)))
-        self._names, self._dims, self._taken = names, dict(self._dims) if nested else {}, set()
-        for p in params:
-            self._declare(free_dims_of_type(p.type), span)
-        if ret is not None and not free_dims_of_type(ret):
-            self._declare((), span)
-        relations = parse_where(where, self._dims) if isinstance(where, str) else tuple(where)
-        for r in relations:
-            self._declare((*free_dims(r.left), *free_dims(r.right)), span)
         known = self._facts.relations if nested else ()
-        self._facts = Facts(self._dims.values(), (*known, *relations))
+        relations = self._begin(params, where, known, span)
         if ret is not None:
             self._signatures[name] = FuncType(tuple(p.type for p in params), ret, pure)
         scope = Scope()
@@ -121,13 +96,9 @@ class BlockBuilder:
         finally:
             self._scopes.pop()
             facts = self._facts
-            self._names, self._dims, self._taken, self._facts = around if nested else (names, self._dims, set(), facts)
-        scope.close_block()
-        if scope.result is None:
-            raise VerifyError(f"function `{name}` has no result", help="call emit_func_output before the end")
-        body = Body(tuple(scope.blocks), scope.result)
-        if ret is not None and subtype(body.type, ret, facts) <= Subtype.STATIC_MISMATCH:
-            raise InferError(f"function `{name}` is declared to give {describe(ret)}, but gives {describe(body.type)}")
+            if nested:
+                self._names, self._dims, self._taken, self._facts = around
+        body = _finished(name, scope, ret, facts)
         self._captured[name] = captured(body, params) if nested else ()
         if self._captured[name]:
             self._homes[name] = self._scope()
@@ -139,15 +110,23 @@ class BlockBuilder:
             params, body, ret or body.type, relations, MappingProxyType(dict(attrs or {})), pure, span
         )
 
-    @contextmanager
-    def dataflow(self) -> Iterator[None]:
-        """A block without effects and control flow; only `emit_output` results are visible after it."""
-        scope = self._scope()
-        scope.close_block()
-        scope.dataflow = True
-        yield
-        scope.close_block()
-        scope.dataflow = False
+    def _begin(
+        self, params: Sequence[Var], where: str | Sequence[Relation], known: Sequence[Relation], span: Span | None
+    ) -> tuple[Relation, ...]:
+        """Begin a function: names, symbols and facts are those of its parameters and, in a closure, those around it.
+
+        Returns the relations of ``where``.
+        """
+        nested = bool(self._scopes)
+        self._names = variable_names((*(self._names.taken if nested else ()), *(p.name for p in params)))
+        self._dims, self._taken = dict(self._dims) if nested else {}, set()
+        for p in params:
+            self._declare(free_dims_of_type(p.type), span)
+        relations = parse_where(where, self._dims) if isinstance(where, str) else tuple(where)
+        for r in relations:
+            self._declare((*free_dims(r.left), *free_dims(r.right)), span)
+        self._facts = Facts(self._dims.values(), (*known, *relations))
+        return relations
 
     def add_func(self, name: str, func: AnyFunc) -> str:
         """Add a finished function or tensor program under a name like ``name``; returns the name used."""
@@ -178,31 +157,7 @@ class BlockBuilder:
         scope.close_block()
         collected.extend(b for block in scope.blocks for b in block.bindings)
 
-    # ---- bindings --------------------------------------------------------------------------------------------------
-
-    def emit(self, value: Emittable, name: str = "lv", rename: Callable[[DimLike], DimLike] | None = None) -> Var:
-        """Bind a value to a new variable of its inferred type.
-
-        ``rename`` may replace dimensions of that type by symbols that `define_dim` made equal to them.
-        """
-        scope = self._scope()
-        ctx_defined: tuple[Dim, ...] = ()
-        expr: Expr
-        if isinstance(value, PendingCall):
-            expr, ctx_defined = self._infer(settled(value, self.emit))
-            if rename is not None:
-                expr = replace(expr, type=map_type(expr.type, outer(rename, ctx_defined)))
-        else:
-            expr = value if isinstance(value, CALLS) else self.normalize(value)
-        var = Var(self._names.add(name), expr.type)
-        scope.bindings.append(Bind(var, expr, ctx_defined))
-        return var
-
-    def emit_output(self, value: Emittable, name: str = "gv") -> Var:
-        """Like `emit`; the variable stays visible after the dataflow block."""
-        var = self.emit(value, name)
-        self._scope().outputs.append(var)
-        return var
+    # ---- calls and control flow ------------------------------------------------------------------------------------
 
     def emit_func_output(self, value: Emittable) -> None:
         """State the result of the function, once."""
@@ -210,66 +165,6 @@ class BlockBuilder:
         if scope.result is not None:
             raise VerifyError("a function has one result", code="verify-redefined", help="give several as a tuple")
         scope.result = self.normalize(value)
-
-    def match_cast(self, value: Emittable, type: Type, name: str = "lv", span: Span | None = None) -> Var:  # IR's word
-        """See a value at a type: new bare symbols are defined from it, the rest is checked at run time.
-
-        Args:
-            value: what is seen.
-            type: at which type.
-            name: hint for the variable.
-            span: where it stands in the user's program; the caller's line when not given.
-
-        Raises:
-            InferError: when the value can never have that type.
-        """
-        expr = self.normalize(value)
-        span = span or Span.caller()
-        new = tuple(d for d in free_dims_of_type(type) if d.name not in self._dims)
-        self._declare(free_dims_of_type(type), span)
-        if subtype(expr.type, type, self._facts) is Subtype.REFUTED:
-            raise InferError(f"match_cast: a value of type {describe(expr.type)} is never {describe(type)}", span=span)
-        var = Var(self._names.add(name), type)
-        self._scope().bindings.append(MatchCast(var, expr, new, span))
-        self._facts = learn_cast(self._facts, expr.type, type, new)
-        return var
-
-    def define_dim(self, stem: str, value: DimLike, span: Span | None = None) -> Dim:
-        """A new symbol for a dimension expression, so that types and formulas built on it stay short.
-
-        The equality is stated in the program (a match_cast of a shape value); see `Facts` about definitions.
-        """
-        low, high = self._facts.bounds(value)
-        symbol = fresh(stem, {*self._dims, *self._taken}, min=max(low or 0, 0), max=high)
-        self._declare((symbol,), None)
-        self._facts = self._facts.with_definition(symbol, value)
-        var = Var(self._names.add("lv"), ShapeType((symbol,)))
-        self._scope().bindings.append(MatchCast(var, ShapeExpr((value,)), (symbol,), span or Span.caller()))
-        return symbol
-
-    def require(self, ctx: InferCtx) -> None:
-        """Emit the run-time checks that an inference outside any operator left open, and rely on them from here on."""
-        self._scope().bindings.extend(ctx.checks)
-        self._adopt(ctx)
-
-    def check(self, relation: Relation, message: str, args: Sequence[DimLike] = (), span: Span | None = None) -> None:
-        """Require a relation between symbols: nothing where it is proved, else a check at run time that is relied on.
-
-        Args:
-            relation: what must hold.
-            message: what the error says; one ``{}`` for the value of each of ``args``.
-            args: dimensions whose values the message shows.
-            span: place in the user's program.
-
-        Raises:
-            InferError: when the relation can never hold.
-        """
-        verdict = self._facts.prove(relation)
-        if verdict is Proof.REFUTED:
-            raise InferError(f"check: `{relation}` never holds", span=span)
-        if verdict is Proof.UNKNOWN:
-            self._scope().bindings.append(Check(relation, "runtime-shape", message, tuple(args), span))
-            self._facts = self._facts.with_(relation)
 
     def call_tir(
         self,
@@ -334,7 +229,7 @@ class BlockBuilder:
 
     def loop(
         self,
-        body: Callable[[Var, tuple[Var, ...]], tuple[Emittable, Sequence[Emittable], Sequence[Emittable]]],
+        body: Iteration,
         init: Sequence[Emittable],
         trips: Emittable | DimLike | None = None,
         start: Emittable | None = None,
@@ -360,11 +255,10 @@ class BlockBuilder:
         types = tuple(ctx.tensor([v.type], 0, f"carried value {n}") for n, v in enumerate(first))
         while True:
             names, symbols = self._names.copy(), set(self._taken)
-            made = self._iteration(body, types, tuple(ctx.defined), ctx)
-            if made[2] == types:
+            params, inner, widened = self._iteration(body, types, tuple(ctx.defined), ctx)
+            if widened == types:
                 break
-            types, self._names, self._taken = made[2], names, symbols
-        params, inner, _ = made
+            types, self._names, self._taken = widened, names, symbols
         node = Loop(limit, begin, first, params, tuple(ctx.defined), inner, inner.type, span)
         for problem in loop_problems(node, self._facts.with_dims(*node.dims)):
             ctx.fail(problem, code="type-kind")
@@ -380,7 +274,7 @@ class BlockBuilder:
 
     def _iteration(
         self,
-        body: Callable[[Var, tuple[Var, ...]], tuple[Emittable, Sequence[Emittable], Sequence[Emittable]]],
+        body: Iteration,
         types: tuple[TensorType, ...],
         dims: tuple[Dim, ...],
         ctx: InferCtx,
@@ -403,94 +297,13 @@ class BlockBuilder:
 
         return params, self._branch(run), widened
 
-    def normalize(self, value: Emittable) -> Expr:
-        """Turn anything emittable into a leaf expression, emitting what is nested."""
-        if isinstance(value, PendingCall):
-            return self.emit(value)
-        if isinstance(value, Var | Constant | ShapeExpr):
-            return value
-        if isinstance(value, TupleExpr | list | tuple):
-            items = value.fields if isinstance(value, TupleExpr) else value
-            return TupleExpr(tuple(self.normalize(i) for i in items))
-        if isinstance(value, CALLS):
-            return value if not self._scopes else self._leaf(value)
-        return const(value)
 
-    def item(self, value: Expr, index: int) -> Var:
-        """Bind one field of a tuple value."""
-        return self.emit(TupleGetItem(value, index))
-
-    @property
-    def facts(self) -> Facts:
-        """What is known about the symbols at this point."""
-        return self._facts
-
-    # ---- inside ----------------------------------------------------------------------------------------------------
-
-    def _leaf(self, value: Expr) -> Expr:
-        var = Var(self._names.add("lv"), value.type)
-        self._scope().bindings.append(Bind(var, value))
-        return var
-
-    def _bind(self, expr: Expr, ctx: InferCtx, name: str) -> Var:
-        self._adopt(ctx)
-        var = Var(self._names.add(name), expr.type)
-        self._scope().bindings.append(Bind(var, expr, tuple(ctx.defined)))
-        return var
-
-    def _branch(self, fn: Callable[[], Emittable]) -> Body:
-        scope = Scope()
-        self._scopes.append(scope)
-        facts, dims = self._facts, dict(self._dims)
-        try:
-            result = self.normalize(fn())
-        finally:
-            self._scopes.pop()
-            self._facts, self._dims = facts, dims
-        scope.close_block()
-        return Body(tuple(scope.blocks), result)
-
-    def _infer(self, call: PendingCall) -> tuple[OpCall, tuple[Dim, ...]]:
-        args = tuple(self._operand(a, call) for a in call.args)
-        span = self._place or call.span
-        ctx = self._ctx(call.op.name, span)
-        attrs_new = tuple(d for d in attr_symbols(call.attrs) if d.name not in self._dims)
-        if attrs_new:
-            names = ", ".join(f"`{d.name}`" for d in attrs_new)
-            ctx.fail(f"symbol {names} is not defined in this function", help="declare it by a parameter or match_cast")
-        type_ = call.op.type_of(tuple(a.type for a in args), call.attrs, ctx)
-        self._adopt(ctx)
-        return OpCall(call.op, args, call.attrs, type_, span), tuple(ctx.defined)
-
-    def _operand(self, value: object, call: PendingCall) -> Expr:
-        """Numbers take the dtype of the first tensor operand; of the first that is no mask where they are no bools."""
-        if isinstance(value, bool | int | float):
-            types = [a.type for a in call.args if isinstance(a, Expr)]
-            for t in types:
-                if isinstance(t, TensorType) and (isinstance(value, bool) or t.dtype != "bool"):
-                    return const(value, t.dtype)
-        return self.normalize(value)  # type: ignore[arg-type]  # anything else is turned into a constant or refused
-
-    def _ctx(self, op: str, span: Span | None) -> InferCtx:
-        return InferCtx(op, self._facts, (*self._dims, *self._taken), span, self._strict)
-
-    def _adopt(self, ctx: InferCtx) -> None:
-        for d in ctx.defined:
-            self._dims[d.name] = d
-            self._taken.add(d.name)
-        if ctx.defined:
-            self._facts = self._facts.with_dims(*ctx.defined)
-        if ctx.checks:  # what is checked at run time may be relied on afterwards
-            self._facts = self._facts.with_(*(c.relation for c in ctx.checks))
-
-    def _declare(self, dims: Sequence[Dim], span: Span | None) -> None:
-        for d in dims:
-            self._taken.add(d.name)
-            known = self._dims.setdefault(d.name, d)
-            if known != d:
-                raise InferError(f"two different symbols named `{d.name}` in one function", span=span)
-
-    def _scope(self) -> Scope:
-        if not self._scopes:
-            raise VerifyError("nothing can be emitted outside a function", code="verify-scope")
-        return self._scopes[-1]
+def _finished(name: str, scope: Scope, ret: Type | None, facts: Facts) -> Body:
+    """The body of a function that was built, whose result must have the type that is declared."""
+    scope.close_block()
+    if scope.result is None:
+        raise VerifyError(f"function `{name}` has no result", help="call emit_func_output before the end")
+    body = Body(tuple(scope.blocks), scope.result)
+    if ret is not None and subtype(body.type, ret, facts) <= Subtype.STATIC_MISMATCH:
+        raise InferError(f"function `{name}` is declared to give {describe(ret)}, but gives {describe(body.type)}")
+    return body
