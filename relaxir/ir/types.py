@@ -171,6 +171,13 @@ def substitute_type(t: Type, mapping: Mapping[Dim, DimLike]) -> Type:
     return map_type(t, lambda d: substitute(d, mapping)) if mapping else t
 
 
+def leaf_types(t: Type) -> tuple[Type, ...]:
+    """The types inside a nested tuple type, flattened; another type is its only leaf."""
+    if isinstance(t, TupleType):
+        return tuple(leaf for f in t.fields for leaf in leaf_types(f))
+    return (t,)
+
+
 def type_dims(t: Type) -> tuple[DimLike, ...]:
     """Every dimension expression of a type, left to right."""
     if isinstance(t, TensorType):

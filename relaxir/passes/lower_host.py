@@ -42,11 +42,12 @@ from relaxir.ir.expr import (
 from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.ir.numbering import ConstantNumbers
 from relaxir.ir.rewrite import function_dims
-from relaxir.ir.types import ShapeType, TensorType, TupleType, Type, type_dims
+from relaxir.ir.types import ShapeType, TensorType, TupleType, Type, leaf_types, type_dims
 from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.passes.check_sizes import with_size_checks
 from relaxir.passes.entry import EntryBinder, condition
 from relaxir.passes.lower_loop import LoopLowering
+from relaxir.passes.result_memory import Claim, claims_of
 from relaxir.support.errors import UnsupportedError
 from relaxir.support.names import UniqueNames
 from relaxir.support.spans import Span
@@ -77,13 +78,6 @@ from relaxir.tir.func import AttrValue
 from relaxir.tir.host import REUSE
 
 
-def leaf_types(t: Type) -> tuple[Type, ...]:
-    """Tensor and shape types of a nested tuple type, flattened."""
-    if isinstance(t, TupleType):
-        return tuple(leaf for f in t.fields for leaf in leaf_types(f))
-    return (t,)
-
-
 def tensor_of(t: Type) -> TensorType:
     """How a value travels between host programs: shape values are int64 vectors."""
     if isinstance(t, TensorType):
@@ -91,12 +85,6 @@ def tensor_of(t: Type) -> TensorType:
     if isinstance(t, ShapeType):
         return TensorType((len(t.dims),), "int64")
     raise UnsupportedError(f"a value of type {t} cannot cross a function boundary", code="lower-unsupported")
-
-
-def renames(b: MatchCast) -> bool:
-    """Whether a match_cast only gives new names to dimensions."""
-    pairs = zip(type_dims(b.value.type), type_dims(b.var.type), strict=True)
-    return all(wanted == actual or wanted in b.defines for actual, wanted in pairs)
 
 
 class _Lowering:
@@ -116,41 +104,26 @@ class _Lowering:
         self.depth = 0  # bodies around the statement being lowered
         self.symbols = {d.name for d in function_dims(func)}
         self.rooms = 0
-        self.claims: dict[Var, tuple[tuple[int, TensorType] | None, ...]] = {}
+        self.claims: dict[Var, tuple[Claim | None, ...]] = {}
 
     # ---- the whole function ----------------------------------------------------------------------------------------
 
     def lower(self) -> PrimFunc:
         """The host program."""
-        params: list[tuple[Buffer, TensorType]] = []
-        shape_params: list[tuple[Buffer, ShapeType]] = []
-        for p in self.func.params:
-            leaves = leaf_types(p.type)
-            names = [p.name] if len(leaves) == 1 else [f"{p.name}_{i}" for i in range(len(leaves))]
-            own = tuple(self.buffer(n, tensor_of(t)) for n, t in zip(names, leaves, strict=True))
-            self.buffers[p] = own
-            params.extend((b, tensor_of(t)) for b, t in zip(own, leaves, strict=True))
-            shape_params.extend((b, t) for b, t in zip(own, leaves, strict=True) if isinstance(t, ShapeType))
-        binder = EntryBinder(self.name, self.func.span)
-        for b, t in shape_params:
-            for i, d in enumerate(t.dims):
-                if isinstance(d, Dim) and d not in binder.known:
-                    binder.known[d] = f"argument `{b.name}`, element {i}"
-                    self.preamble.append(BindDim(d, b[i]))
-        self.preamble.extend(binder.bind(params, self.func.where))
-        self.bound.update(binder.known)
-        self.entry.update(binder.known)
-        results = leaf_types(self.func.ret)
-        self.claim(self.func.body)
+        params = [item for p in self.func.params for item in self.parameter(p)]
+        tensors = [(b, tensor_of(t)) for b, t in params]
+        self.enter(tensors, [(b, t) for b, t in params if isinstance(t, ShapeType)])
+        self.claims = claims_of(self.func.body, self.bound)
         outputs: dict[int, Buffer] = {}
         stmts = list(self.body(self.func.body, outputs))
+        results = leaf_types(self.func.ret)
         for index, (leaf, wanted) in enumerate(zip(self.flat(self.func.body.result, stmts), results, strict=True)):
             if index not in outputs:
                 target = self.buffer(f"out{index}", TensorType(leaf.shape, tensor_of(wanted).dtype))
                 stmts += [AllocOutput(target, index), Copy(target, leaf)]
                 outputs[index] = target
         body = Seq((*self.preamble, *stmts))
-        everything = (*(b for b, _ in params), *(outputs[i] for i in range(len(results))))
+        everything = (*(b for b, _ in tensors), *(outputs[i] for i in range(len(results))))
         reuse = self.func.attrs.get(REUSE)
         attrs: dict[str, AttrValue] = {"scope": "host"}
         if isinstance(reuse, tuple):
@@ -158,43 +131,24 @@ class _Lowering:
         program = PrimFunc(everything, body, (), len(results), 0, MappingProxyType(attrs), self.func.span)
         return with_size_checks(self.name, program, self.programs)
 
-    def claim(self, body: Body) -> None:
-        """Find the results that can be computed right in the caller's memory: made by a call here, and only once."""
-        origin: dict[Expr, tuple[Var, int]] = {}
-        known = set(self.bound)
-        ready: dict[Var, set[Dim]] = {}
-        before: dict[Expr, TensorType] = {}  # type under its first name of what a match_cast only gives other names
-        for b in body.bindings:
-            if isinstance(b, Check):
-                continue
-            value = b.value
-            if isinstance(b, MatchCast):
-                if isinstance(value.type, TensorType) and value in origin and renames(b):
-                    origin[b.var], before[b.var] = origin[value], before.get(value, value.type)
-            elif isinstance(value, CallTIR | CallDPS):
-                origin[b.var] = (b.var, 0)
-                ready[b.var] = set(known) | set(b.defines)
-            elif isinstance(value, TupleGetItem) and value.value in origin:
-                origin[b.var] = (origin[value.value][0], value.index)
-            elif isinstance(value, Var) and value in origin:
-                origin[b.var] = origin[value]
-            elif isinstance(value, OpCall) and value.op.name == "reshape" and value.args[0] in origin:
-                origin[b.var] = origin[value.args[0]]
-            known.update(b.defines)
-        result = body.result
-        leaves = result.fields if isinstance(result, TupleExpr) else (result,)
-        if any(isinstance(x.type, TupleType) for x in leaves):
-            return
-        taken: dict[Var, dict[int, tuple[int, TensorType]]] = {}
-        for index, leaf in enumerate(leaves):
-            if leaf not in origin or not isinstance(leaf.type, TensorType):
-                continue
-            var, item = origin[leaf]
-            mine, shown = taken.setdefault(var, {}), before.get(leaf, leaf.type)
-            if item not in mine and all(s in ready[var] for d in shown.shape for s in free_dims(d)):
-                mine[item] = (index, shown)
-        for var, items in taken.items():
-            self.claims[var] = tuple(items.get(i) for i in range(len(leaf_types(var.type))))
+    def parameter(self, p: Var) -> Iterator[tuple[Buffer, Type]]:
+        """The buffers of a parameter, tuples flattened, and what each holds."""
+        leaves = leaf_types(p.type)
+        names = [p.name] if len(leaves) == 1 else [f"{p.name}_{i}" for i in range(len(leaves))]
+        self.buffers[p] = tuple(self.buffer(n, tensor_of(t)) for n, t in zip(names, leaves, strict=True))
+        yield from zip(self.buffers[p], leaves, strict=True)
+
+    def enter(self, params: list[tuple[Buffer, TensorType]], shapes: list[tuple[Buffer, ShapeType]]) -> None:
+        """Bind the symbols of the parameters, those of shape values from their elements, and check what is declared."""
+        binder = EntryBinder(self.name, self.func.span)
+        for b, t in shapes:
+            for i, d in enumerate(t.dims):
+                if isinstance(d, Dim) and d not in binder.known:
+                    binder.known[d] = f"argument `{b.name}`, element {i}"
+                    self.preamble.append(BindDim(d, b[i]))
+        self.preamble.extend(binder.bind(params, self.func.where))
+        self.bound.update(binder.known)
+        self.entry.update(binder.known)
 
     # ---- bindings --------------------------------------------------------------------------------------------------
 
@@ -308,13 +262,11 @@ class _Lowering:
                 out = self.buffer(name, t, Scope.FRAME)
                 yield AllocFrame(out)
             else:
-                index, shape = claim
-                outputs[index] = self.buffer(name, shape)
-                yield AllocOutput(outputs[index], index)
-                out = outputs[index]
-                if shape != t:
+                out = outputs[claim.index] = self.buffer(name, claim.type)
+                yield AllocOutput(out, claim.index)
+                if claim.type != t:
                     out = self.buffer(name, t, Scope.FRAME)
-                    yield Alias(out, outputs[index])
+                    yield Alias(out, outputs[claim.index])
             outs.append(out)
         self.buffers[b.var] = tuple(outs)
         if isinstance(value, CallTIR):

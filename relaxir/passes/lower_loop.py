@@ -28,7 +28,8 @@ whole size is known before the loop, else to a room.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from relaxir.ir.expr import Bind, Body, Expr, Loop, ShapeExpr
@@ -300,14 +301,14 @@ class LoopLowering:
         self.low.buffers[self.bind.var] = tuple(made)
 
 
+@dataclass(frozen=True, slots=True)
 class Scan:
     """Where a scan output goes: a buffer of the frame, or a room and cells for the extents that only the body knows."""
 
-    def __init__(self, type_: TensorType, room: int | None, whole: Buffer | None, cells: dict[int, Buffer]) -> None:
-        self.type = type_
-        self.room = room
-        self.whole = whole
-        self.cells = cells
+    type: TensorType
+    room: int | None
+    whole: Buffer | None
+    cells: Mapping[int, Buffer]
 
 
 def bytes_of(buffer: Buffer) -> DimLike:

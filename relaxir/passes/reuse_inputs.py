@@ -26,9 +26,8 @@ from typing import ClassVar
 from relaxir.ir.expr import CallDPS, CallTIR, Check, Expr, FuncCall, Function, OpCall, TupleExpr, TupleGetItem, Var
 from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.ir.rewrite import function_dims, used_vars
-from relaxir.ir.types import TensorType, Type
+from relaxir.ir.types import TensorType, Type, leaf_types
 from relaxir.passes.base import Level, Pass, PassContext
-from relaxir.passes.lower_host import leaf_types
 from relaxir.sym import Facts, Proof
 from relaxir.tir import Block, Buffer, PrimFunc
 from relaxir.tir.classify import plain_store, reduce_vars, stages
