@@ -7,122 +7,25 @@ Signed zeros, infinities, NaN and denormals come out as in the C library.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from relaxir.backends.llvm import vmath_tables as t
 from relaxir.backends.llvm.emit_writer import Value, Writer, float_value, int_value
+from relaxir.backends.llvm.vmath_lanes import LANES, has_lanes, lengthened, looked_up, scaled_by_power, shortened
 from relaxir.backends.llvm.vmath_libm import libm, libm2
+from relaxir.backends.llvm.vmath_values import Maths, maths_of
 from relaxir.tir.expr import Intrinsic
 
 INF: Final = float("inf")
 
 
-class Maths:
-    """Arithmetic on values of one type and width; Python numbers stand for constants in all lanes."""
-
-    def __init__(self, w: Writer, type_: str, width: int) -> None:
-        self.w, self.type, self.width = w, type_, width
-        self.int_type = "i32" if type_ == "float" else "i64"
-        self.fma_name = "fma" if w.module.target.has_fma else "fmuladd"
-
-    def constant(self, x: Value | float) -> Value:
-        """Return a constant in all lanes."""
-        return x if isinstance(x, Value) else self.w.splat(float_value(x, self.type), self.width)
-
-    def _op(self, name: str, a: Value | float, b: Value | float) -> Value:
-        x, y = self.constant(a), self.constant(b)
-        return self.w.pure(f"{name} {x.typed}, {y.text}", self.type, self.width, (x, y))
-
-    def add(self, a: Value | float, b: Value | float) -> Value:
-        """``a + b``."""
-        return self._op("fadd", a, b)
-
-    def sub(self, a: Value | float, b: Value | float) -> Value:
-        """``a - b``."""
-        return self._op("fsub", a, b)
-
-    def mul(self, a: Value | float, b: Value | float) -> Value:
-        """``a * b``."""
-        return self._op("fmul", a, b)
-
-    def div(self, a: Value | float, b: Value | float) -> Value:
-        """``a / b``."""
-        return self._op("fdiv", a, b)
-
-    def fma(self, a: Value | float, b: Value | float, c: Value | float) -> Value:
-        """``a * b + c``."""
-        return self.w.intrinsic(self.fma_name, self.constant(a), self.constant(b), self.constant(c))
-
-    def neg(self, a: Value) -> Value:
-        """``-a``."""
-        return self.w.pure(f"fneg {a.typed}", self.type, self.width, (a,))
-
-    def fabs(self, a: Value) -> Value:
-        """``|a|``."""
-        return self.w.intrinsic("fabs", a)
-
-    def copysign(self, a: Value, b: Value) -> Value:
-        """``|a|`` with the sign of ``b``."""
-        return self.w.intrinsic("copysign", a, b)
-
-    def test(self, predicate: str, a: Value | float, b: Value | float) -> Value:
-        """Compare (``olt``, ``uno`` ...)."""
-        x, y = self.constant(a), self.constant(b)
-        return self.w.pure(f"fcmp {predicate} {x.typed}, {y.text}", "i1", self.width, (x, y))
-
-    def choose(self, mask: Value, a: Value | float, b: Value | float) -> Value:
-        """``a if mask else b``."""
-        x, y = self.constant(a), self.constant(b)
-        return self.w.pure(f"select {mask.typed}, {x.typed}, {y.typed}", self.type, self.width, (mask, x, y))
-
-    def clamp(self, x: Value, low: float | None, high: float | None) -> Value:
-        """Limit ``x``; NaN stays."""
-        if low is not None:
-            x = self.choose(self.test("olt", x, low), low, x)
-        return x if high is None else self.choose(self.test("ogt", x, high), high, x)
-
-    def poly(self, x: Value, coefficients: Sequence[float]) -> Value:
-        """Evaluate a polynomial, coefficients from the lowest power."""
-        result = self.constant(coefficients[-1])
-        for c in reversed(coefficients[:-1]):
-            result = self.fma(result, x, c)
-        return result
-
-    def bits(self, a: Value) -> Value:
-        """The bits as an integer."""
-        return self._convert("bitcast", a, self.int_type)
-
-    def real(self, a: Value) -> Value:
-        """The number with these bits."""
-        return self._convert("bitcast", a, self.type)
-
-    def _convert(self, how: str, a: Value, type_: str) -> Value:
-        full = type_ if self.width == 1 else f"<{self.width} x {type_}>"
-        return self.w.pure(f"{how} {a.typed} to {full}", type_, self.width, (a,))
-
-    def convert(self, how: str, a: Value, type_: str) -> Value:
-        """Write a conversion instruction."""
-        return self._convert(how, a, type_)
-
-    def int_op(self, name: str, a: Value, b: Value | int) -> Value:
-        """Integer arithmetic on bits."""
-        y = b if isinstance(b, Value) else self.w.splat(int_value(b, a.type), self.width)
-        return self.w.pure(f"{name} {a.typed}, {y.text}", a.type, self.width, (a, y))
-
-    def mask_op(self, name: str, a: Value, b: Value) -> Value:
-        """Combine two masks."""
-        return self.w.pure(f"{name} {a.typed}, {b.text}", "i1", self.width, (a, b))
-
-
-def _maths(w: Writer, a: Value) -> Maths:
-    return Maths(w, a.type, a.width)
-
-
 _MAGIC: Final = 12582912.0
 """1.5 * 2^23: adding it rounds to an integer, found in the low bits."""
 _MAGIC_BITS: Final = 0x4B400000
+_MAGIC_DOUBLE: Final = 6755399441055744.0
+"""1.5 * 2^52: the same in double precision."""
 
 
 def _exp_parts(m: Maths, x: Value) -> tuple[Value, Value]:
@@ -137,92 +40,23 @@ def _exp_rest(m: Maths, x: Value, n: Value) -> Value:
     return m.fma(n, -t.EXP_LN2_LOW, m.fma(n, -t.EXP_LN2_HIGH, x))
 
 
-_SCALED: Final = 16
-"""Lanes of the AVX-512 instruction that multiplies by a power of two, rounding once."""
-
-
-def _has_scaling(m: Maths) -> bool:
-    target = m.w.module.target
-    return m.type == "float" and target.vector_bytes == 64 and target.arch == "x86_64"
-
-
-def _scaled_by_power(m: Maths, p: Value, n: Value) -> Value:
-    """``p * 2 ** floor(n)``, exactly rounded also where the result is denormal or infinite."""
-    name, kind = "llvm.x86.avx512.mask.scalef.ps.512", ("i16 -1", "i32 4")
-    return _by_parts(m, (p, n), lambda a, b: m.w.call(name, (a, b, a), "float", _SCALED, extra=kind))
-
-
-def _looked_up(m: Maths, table: Sequence[float], bits: Value) -> Value:
-    """The number of a table of 16 that the low four bits tell: a shuffle of a register, no memory."""
-    row = Value(f"<{', '.join(f'float {float_value(x).text}' for x in table)}>", "float", _SCALED)
-    name = "llvm.x86.avx512.permvar.sf.512"
-    return _by_parts(m, (bits,), lambda a: m.w.call(name, (row, a), "float", _SCALED))
-
-
-def _by_parts(m: Maths, values: Sequence[Value], make: Callable[..., Value]) -> Value:
-    """``make`` of every 16 lanes."""
-    parts = [make(*(_lanes_from(m, v, start) for v in values)) for start in range(0, m.width, _SCALED)]
-    while len(parts) > 1:
-        parts = [_joined(m, *parts[i : i + 2]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
-    return parts[0]
-
-
-def _lanes_from(m: Maths, value: Value, start: int) -> Value:
-    if value.width == _SCALED:
-        return value
-    picks = ", ".join(f"i32 {start + i}" for i in range(_SCALED))
-    text = f"shufflevector {value.typed}, {value.typed}, <{_SCALED} x i32> <{picks}>"
-    return m.w.pure(text, value.type, _SCALED, (value,))
-
-
-def _joined(m: Maths, a: Value, b: Value) -> Value:
-    """The lanes of ``a``, then those of ``b``, which has no more."""
-    width = a.width + b.width
-    if b.width < a.width:
-        b = _stretched(m.w, b, a.width)
-    picks = ", ".join(f"i32 {i}" for i in range(width))
-    text = f"shufflevector {a.typed}, {b.typed}, <{width} x i32> <{picks}>"
-    return m.w.pure(text, "float", width, (a, b))
-
-
-def _stretched(w: Writer, x: Value, width: int) -> Value:
-    """A vector with more lanes: the first are its own."""
-    picks = ", ".join(f"i32 {min(i, x.width - 1)}" for i in range(width))
-    return w.pure(f"shufflevector {x.typed}, {x.full_type} poison, <{width} x i32> <{picks}>", x.type, width, (x,))
-
-
-def _lengthened(w: Writer, x: Value) -> Value:
-    """A scalar or a short vector in whole registers: the first lanes are its own."""
-    if x.width == 1:
-        return w.splat(x, _SCALED)
-    return _stretched(w, x, -(-x.width // _SCALED) * _SCALED)
-
-
-def _shortened(w: Writer, x: Value, width: int) -> Value:
-    """The first lanes of a vector."""
-    if width == 1:
-        return w.lane(x, 0)
-    picks = ", ".join(f"i32 {i}" for i in range(width))
-    return w.pure(f"shufflevector {x.typed}, {x.full_type} poison, <{width} x i32> <{picks}>", x.type, width, (x,))
-
-
 def exp(w: Writer, x: Value) -> Value:
     """e^x: degree 6 polynomial, scaled by two powers of two so that denormal results are rounded once.
 
     With AVX-512: x = (n + k/16) ln 2 + r, where a polynomial of degree 3 is enough; the sixteen powers 2^(k/16) are in
     a register, and what their rounding lost in another.
     """
-    m = _maths(w, x)
-    if _has_scaling(m):
-        if x.width % _SCALED:
-            return _shortened(w, exp(w, _lengthened(w, x)), x.width)
+    m = maths_of(w, x)
+    if has_lanes(m):
+        if x.width % LANES:
+            return shortened(w, exp(w, lengthened(w, x)), x.width)
         limited = m.clamp(x, -104.0, 89.0)
         shifted = m.fma(limited, t.LOG2E, _MAGIC / 16)
         n, k = m.sub(shifted, _MAGIC / 16), m.bits(shifted)
         r = _exp_rest(m, limited, n)
-        more = m.fma(m.poly(r, t.EXP_SHORT), r, _looked_up(m, t.SIXTEENTHS_LOST, k))
-        root = _looked_up(m, t.SIXTEENTHS, k)
-        return _scaled_by_power(m, m.fma(root, more, root), n)
+        more = m.fma(m.poly(r, t.EXP_SHORT), r, looked_up(m, t.SIXTEENTHS_LOST, k))
+        root = looked_up(m, t.SIXTEENTHS, k)
+        return scaled_by_power(m, m.fma(root, more, root), n)
     limited = m.clamp(x, -104.0, 89.0)
     # n and n/2 land in the low bits of two numbers with the exponents' bias already added, so that shifts alone give
     # 2^(n/2) and, of their difference, 2^(n - n/2); products keep NaN
@@ -238,14 +72,14 @@ def _power_of_two(m: Maths, n: Value) -> Value:
 
 def exp_clamped(w: Writer, x: Value) -> Value:
     """e^x for results that are normal numbers; beyond that the nearest such."""
-    m = _maths(w, x)
+    m = maths_of(w, x)
     r, n = _exp_parts(m, m.clamp(x, -87.33654, 88.37626))
     return m.real(m.int_op("add", m.bits(m.poly(r, t.EXP)), m.int_op("shl", n, 23)))
 
 
 def expm1(w: Writer, x: Value) -> Value:
     """e^x - 1 = 2 (s (e^r - 1) + s - 1/2) with s = 2^(n-1), which stays finite up to the largest result."""
-    m = _maths(w, x)
+    m = maths_of(w, x)
     r, n = _exp_parts(m, m.clamp(x, -20.0, 89.0))
     less_1 = m.fma(m.mul(r, r), m.poly(r, t.EXP[2:]), r)
     s = _power_of_two(m, m.int_op("sub", n, 1))
@@ -275,7 +109,7 @@ def _log_edges(m: Maths, x: Value, result: Value) -> Value:
 
 def log(w: Writer, x: Value) -> Value:
     """Natural logarithm."""
-    m = _maths(w, x)
+    m = maths_of(w, x)
     f, e, y = _log_parts(m, x)
     y = m.fma(e, t.LOG_LN2_LOW, y)
     y = m.fma(m.mul(f, f), -0.5, y)
@@ -284,7 +118,7 @@ def log(w: Writer, x: Value) -> Value:
 
 def log2(w: Writer, x: Value) -> Value:
     """Logarithm to base 2; the product with the constant is summed from its small parts on."""
-    m = _maths(w, x)
+    m = maths_of(w, x)
     f, e, y = _log_parts(m, x)
     y = m.fma(m.mul(f, f), -0.5, y)
     low = m.fma(f, t.LOG2E_LESS_1, m.mul(y, t.LOG2E_LESS_1))
@@ -293,7 +127,7 @@ def log2(w: Writer, x: Value) -> Value:
 
 def log1p(w: Writer, x: Value) -> Value:
     """log(1 + x): the logarithm of the rounded sum, and what the rounding lost, divided by it."""
-    m = _maths(w, x)
+    m = maths_of(w, x)
     u = m.add(x, 1.0)
     lost = m.sub(x, m.sub(u, 1.0))
     result = m.add(log(w, u), m.div(lost, u))
@@ -304,7 +138,7 @@ def log1p(w: Writer, x: Value) -> Value:
 
 def tanh(w: Writer, x: Value) -> Value:
     """A polynomial below 0.625, from there on 1 - 2/(e^2x + 1)."""
-    m = _maths(w, x)
+    m = maths_of(w, x)
     a = m.fabs(x)
     e = exp_clamped(w, m.mul(m.clamp(a, None, 10.0), 2.0))
     large = m.sub(1.0, m.div(2.0, m.add(e, 1.0)))
@@ -315,7 +149,7 @@ def tanh(w: Writer, x: Value) -> Value:
 
 def erf(w: Writer, x: Value) -> Value:
     """A polynomial below 0.92, from there on 1 - e^p(x)."""
-    m = _maths(w, x)
+    m = maths_of(w, x)
     a = m.fabs(x)
     s = m.mul(x, x)
     r = m.fma(m.poly(a, t.ERF_LARGE_ODD), s, m.poly(a, t.ERF_LARGE_EVEN))
@@ -328,23 +162,22 @@ def erf(w: Writer, x: Value) -> Value:
 
 def sigmoid(w: Writer, x: Value) -> Value:
     """1/(1 + e^-x), from e^-|x| so that nothing overflows and small results keep their digits."""
-    m = _maths(w, x)
+    m = maths_of(w, x)
     e = exp(w, m.neg(m.fabs(x))) if x.type == "float" else libm(w, "exp", m.neg(m.fabs(x)))
     return m.div(m.choose(m.test("olt", x, 0.0), e, 1.0), m.add(e, 1.0))
 
 
 def rsqrt(w: Writer, x: Value) -> Value:
     """1/sqrt(x)."""
-    return _maths(w, x).div(1.0, w.intrinsic("sqrt", x))
+    return maths_of(w, x).div(1.0, w.intrinsic("sqrt", x))
 
 
 def _trig(w: Writer, x: Value, quarter: int, name: str) -> Value:
     """Sine shifted by quarter turns: reduced in double precision; large arguments go to the C library."""
-    m, d = _maths(w, x), Maths(w, "double", x.width)
+    m, d = maths_of(w, x), Maths(w, "double", x.width)
     wide = m.convert("fpext", x, "double")
-    magic = 6755399441055744.0  # 1.5 * 2^52
-    shifted = d.fma(wide, t.TWO_OVER_PI, magic)
-    n = d.sub(shifted, magic)
+    shifted = d.fma(wide, t.TWO_OVER_PI, _MAGIC_DOUBLE)
+    n = d.sub(shifted, _MAGIC_DOUBLE)
     r = m.convert("fptrunc", d.fma(n, -t.HALF_PI_LOW, d.fma(n, -t.HALF_PI_HIGH, wide)), "float")
     q = m.int_op("add", m.convert("trunc", d.bits(shifted), "i32"), quarter)
     z = m.mul(r, r)
@@ -383,7 +216,7 @@ _SIMPLE_POWERS: Final[Mapping[float, Callable[[Maths, Value], Value]]] = Mapping
 
 def power(w: Writer, x: Value, y: Value) -> Value:
     """x^y; single precision computes 2^(y log2 x) in double precision."""
-    m = _maths(w, x)
+    m = maths_of(w, x)
     for number, simple in _SIMPLE_POWERS.items():
         if y.text in (float_value(number, y.type).text, m.constant(number).text):
             return simple(m, x)
@@ -420,9 +253,8 @@ def _log2_double(d: Maths, x: Value) -> Value:
 def _exp2_double(d: Maths, x: Value) -> Value:
     """2^x to about 2^-37, limited to what overflows or vanishes in single precision."""
     x = d.clamp(x, -200.0, 200.0)
-    magic = 6755399441055744.0
-    shifted = d.add(x, magic)
-    p = d.poly(d.sub(x, d.sub(shifted, magic)), t.EXP2_SERIES)
+    shifted = d.add(x, _MAGIC_DOUBLE)
+    p = d.poly(d.sub(x, d.sub(shifted, _MAGIC_DOUBLE)), t.EXP2_SERIES)
     return d.real(d.int_op("add", d.bits(p), d.int_op("shl", d.bits(shifted), 52)))
 
 
