@@ -8,22 +8,16 @@ from dataclasses import dataclass, field
 from relaxir.tir import (
     Alias,
     AllocFrame,
-    AllocOutput,
-    BindDim,
     Buffer,
-    ConstantData,
     For,
     If,
     Load,
-    OpenFrame,
     PrimFunc,
     Seq,
     Stmt,
     While,
 )
 from relaxir.tir.visit import buffers_of, child_exprs, child_stmts, walk_expr
-
-PLACING = (AllocFrame, AllocOutput, ConstantData, BindDim, OpenFrame)
 
 
 @dataclass(eq=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from relaxir.tir.access import affine, is_identity, loads_of, stride, variables_of
+from relaxir.tir.access import is_identity, loads_of, variables_of
 from relaxir.tir.expr import COMPARISONS, Bcast, Binary, BinOp, Cast, Expr, Load, Select, Var
 from relaxir.tir.func import PrimFunc
 from relaxir.tir.stmt import Alloc, AxisKind, Block, Combine, Seq, Stmt, Store
@@ -166,22 +166,6 @@ def classify(func: PrimFunc) -> Pattern:
     """Pattern of a program: that of its most demanding stage; code outside blocks is OPAQUE."""
     found = [classify_block(s) if isinstance(s, Block) else Pattern.OPAQUE for s in stages(func.body)]
     return max(found, default=Pattern.ELEMENTWISE)
-
-
-def contiguous_along(store_or_load: Load | Store, var: Var) -> bool:
-    """Whether neighbours along ``var`` are neighbours in memory."""
-    return stride(store_or_load, var) == 1
-
-
-def is_affine(block: Block) -> bool:
-    """Whether every index of the block's loads and stores is affine in its axes."""
-    variables = tuple(a.var for a in block.axes)
-    accesses: list[Load | Store] = []
-    for part in (block.init, block.body):
-        if isinstance(part, Store):
-            accesses.append(part)
-            accesses.extend(e for x in (part.value, *part.indices) for e in walk_expr(x) if isinstance(e, Load))
-    return all(affine(i, variables) is not None for a in accesses for i in a.indices)
 
 
 def plain_store(stmt: Stmt) -> Store | None:

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from functools import cache
 from typing import TypeVar, cast
 
-from relaxir.sym import Dim, DimLike, free_dims, substitute
+from relaxir.sym import Dim, DimLike, free_dims
 from relaxir.tir.buffer import Buffer
 from relaxir.tir.expr import Bcast, Binary, Bits, Call, Cast, Expr, Load, Select, Size, Var, as_expr, binary
 from relaxir.tir.host import (
@@ -35,7 +35,6 @@ from relaxir.tir.stmt import (
     ForKind,
     If,
     Let,
-    Prefetch,
     Seq,
     Stmt,
     Store,
@@ -211,19 +210,6 @@ def substitute_buffers(stmt: Stmt, mapping: Mapping[Buffer, Buffer]) -> Stmt:
     return map_stmt(stmt, on_buffer=lambda b: mapping.get(b, b))
 
 
-def substitute_dims(stmt: Stmt, mapping: Mapping[Dim, DimLike]) -> Stmt:
-    """Replace symbols in every dimension expression; buffers that have them are rebuilt, one new per old."""
-    renamed: dict[Buffer, Buffer] = {}
-
-    def buffer(b: Buffer) -> Buffer:
-        if b not in renamed:
-            shape = tuple(substitute(d, mapping) for d in b.shape)
-            renamed[b] = b if shape == b.shape else replace(b, shape=shape)
-        return renamed[b]
-
-    return map_stmt(stmt, on_buffer=buffer, on_dim=lambda d: substitute(d, mapping))
-
-
 def buffers_of(stmt: Stmt) -> tuple[Buffer, ...]:
     """Every buffer named in a statement, in order of first appearance."""
     found: dict[Buffer, None] = {}
@@ -302,4 +288,3 @@ HOST_STATEMENTS = (
     SwapRooms,
     Together,
 )
-LEAF_STATEMENTS = (Store, Assert, Prefetch, *HOST_STATEMENTS)

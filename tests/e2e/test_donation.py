@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 import relaxir as rx
-from relaxir.backends.llvm.emit import emit_kernel
+from relaxir.backends.llvm.emit import emit_module
 from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.emit_writer import kernel_symbol
 from relaxir.backends.llvm.target import Target
@@ -171,7 +171,7 @@ def test_the_backend_does_not_take_the_two_for_apart() -> None:
     ((name, func),) = done.prim_funcs().items()
     donated = func.attrs["donated"]
     assert isinstance(donated, tuple) and len(donated) == 2
-    text = emit_kernel(name, func, Target.parse("x86-64-v3"), SiteTable())
+    text = emit_module({name: func}, Target.parse("x86-64-v3"), SiteTable())
     head = next(line for line in text.splitlines() if line.startswith("define") and f"{kernel_symbol(name)}(" in line)
     parameters = [p for p in head.split(", ") if "%p" in p]
     apart = {b.name: "noalias" in p for b, p in zip(func.params, parameters, strict=True)}

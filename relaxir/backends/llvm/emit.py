@@ -25,11 +25,6 @@ from relaxir.tir.stmt import For, ForKind
 from relaxir.tir.visit import last_loops, stores_of, walk
 
 
-def emit_kernel(name: str, func: PrimFunc, target: Target, sites: SiteTable) -> str:
-    """Return an LLVM module with one kernel; see `emit_module`."""
-    return emit_module({name: func}, target, sites)
-
-
 def emit_module(
     funcs: Mapping[str, PrimFunc],
     target: Target,

@@ -12,7 +12,7 @@ from relaxir.backends.llvm.emit_linear import Linear
 from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.emit_writer import ModuleText, Value, Writer, int_value
 from relaxir.support.errors import InternalError
-from relaxir.sym import Dim, DimLike, fold, to_text
+from relaxir.sym import Dim, DimLike, fold
 from relaxir.tir.buffer import Buffer
 from relaxir.tir.expr import BinOp, Expr, Load, Var
 from relaxir.tir.visit import walk_expr
@@ -176,13 +176,6 @@ class Env:
     def dim(self, expr: DimLike) -> Value:
         """Return the value of a dimension expression (i64)."""
         return lin.scalar(self.w, self.dim_linear(expr))
-
-    def const_dim(self, expr: DimLike, what: str) -> int:
-        """Return a dimension that must be constant here."""
-        number = self.dim_linear(expr).number
-        if number is None:
-            raise InternalError(f"{what} must be constant, got `{to_text(expr)}`")
-        return number
 
     def _dim_node(self, label: str, args: Sequence[Linear]) -> Linear:
         total = args[0]

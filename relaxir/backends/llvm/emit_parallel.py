@@ -36,7 +36,6 @@ class Kernel(Statements):
         super().__init__(module, sites, parent)
         self.name = name
         self.bodies = 0
-        self.may_fail_in_parallel = False
         self.group: Value | None = None
         """What the caller runs together; null if it runs this kernel alone."""
         self.last: frozenset[For] = frozenset()
