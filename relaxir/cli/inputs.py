@@ -128,13 +128,9 @@ def start(d: Dim, default: int) -> int:
 
 def seen(signature: Signature, have: Mapping[str, Array]) -> Iterator[tuple[str, int]]:
     """Sizes of the symbols that stand alone on an axis of an array that is there."""
-    for spec in signature.inputs:
-        if spec.name in have:
-            for d, size in zip(
-                spec.type.shape, have[spec.name].shape, strict=False
-            ):  # a wrong rank is found at the call
-                if isinstance(d, Dim):
-                    yield d.name, size
+    for spec in (s for s in signature.inputs if s.name in have):
+        pairs = zip(spec.type.shape, have[spec.name].shape, strict=False)  # a wrong rank is found at the call
+        yield from ((d.name, size) for d, size in pairs if isinstance(d, Dim))
 
 
 def sample(spec: TensorSpec, world: Mapping[str, int], rng: np.random.Generator) -> Array:

@@ -47,6 +47,14 @@ class _Frame:
     members: list[Buffer]
 
 
+_Visible = tuple[tuple[frozenset[Dim], _Frame], ...]
+"""Frames that are open, each with the symbols that were known when it was opened."""
+
+
+def _symbols(buffer: Buffer) -> set[Dim]:
+    return {d for e in buffer.shape for d in free_dims(e)}
+
+
 class _Planner:
     """Assigns tensors to frames, then rewrites the statements."""
 
@@ -59,10 +67,8 @@ class _Planner:
         self.opens: dict[int, OpenFrame] = {}
         self.places: dict[Buffer, AllocFrame] = {}
 
-    def assign(
-        self, stmts: Sequence[Stmt], bound: frozenset[Dim], visible: tuple[tuple[frozenset[Dim], _Frame], ...]
-    ) -> None:
-        """Walk a statement list; ``visible`` are the frames opened on the way here, with the symbols known to each."""
+    def assign(self, stmts: Sequence[Stmt], bound: frozenset[Dim], visible: _Visible) -> None:
+        """Walk a statement list; ``visible`` are the frames opened on the way here."""
         opening: Stmt | None = None
         for s in stmts:
             if isinstance(s, BindDim):
@@ -74,12 +80,10 @@ class _Planner:
             if opening is None:
                 opening = s  # a frame for what becomes known here opens before the first statement that does work
             if isinstance(s, AllocFrame):
-                needs = {d for e in s.buffer.shape for d in free_dims(e)}
+                needs = _symbols(s.buffer)
                 frame = next((f for known, f in visible if needs <= known), None)
                 if frame is None:
-                    frame = _Frame(len(self.frames), [])
-                    self.frames.append(frame)
-                    self.opened.setdefault(id(opening), []).append(frame)
+                    frame = self._open(opening)
                     visible = (*visible, (bound, frame))
                 frame.members.append(s.buffer)
                 self.home[s.buffer] = frame
@@ -92,19 +96,20 @@ class _Planner:
             elif isinstance(s, Seq):
                 self.assign(s.stmts, bound, visible)
 
-    def _open_early(
-        self, visible: tuple[tuple[frozenset[Dim], _Frame], ...], bound: frozenset[Dim], at: Stmt, arm: Stmt
-    ) -> tuple[tuple[frozenset[Dim], _Frame], ...]:
+    def _open_early(self, visible: _Visible, bound: frozenset[Dim], at: Stmt, arm: Stmt) -> _Visible:
         """What a branch or loop allocates at sizes known before it goes to one frame, opened before it."""
-        wanted = [s for s in walk(arm) if isinstance(s, AllocFrame)]
-        if not any({d for e in s.buffer.shape for d in free_dims(e)} <= bound for s in wanted):
+        if not any(isinstance(s, AllocFrame) and _symbols(s.buffer) <= bound for s in walk(arm)):
             return visible
         if any(known == bound for known, _ in visible):
             return visible
+        return (*visible, (bound, self._open(at)))
+
+    def _open(self, at: Stmt) -> _Frame:
+        """A new frame that is opened before a statement."""
         frame = _Frame(len(self.frames), [])
         self.frames.append(frame)
         self.opened.setdefault(id(at), []).append(frame)
-        return (*visible, (bound, frame))
+        return frame
 
     def plan(self) -> PrimFunc:
         """The program with every offset filled in."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from relaxir.schedule.program import Program, Reindex, accesses_of, reshape_program
-from relaxir.sym import mul
+from relaxir.sym import product
 from relaxir.tir import Axis, Block, Buffer, Load, Prefetch, Store, Var
 from relaxir.tir.visit import all_exprs, buffers_of
 
@@ -105,13 +105,7 @@ def merge_axes(program: Program) -> Program:
     for b in memory:
         runs = _runs(b, len(b.shape), groups)
         if len(runs) != len(b.shape):
-            shape = []
-            for run in runs:
-                extent = b.shape[run[0]]
-                for d in run[1:]:
-                    extent = mul(extent, b.shape[d])
-                shape.append(extent)
-            buffers[b] = replace(b, shape=tuple(shape))
+            buffers[b] = replace(b, shape=tuple(product(b.shape[d] for d in run) for run in runs))
             indices[b] = lambda old, runs=runs: tuple(old[r[0]] for r in runs)  # type: ignore[misc]  # bound per buffer
     if not buffers:
         return program
@@ -122,8 +116,5 @@ def merge_axes(program: Program) -> Program:
 def _merge_block(block: Block, groups: _Groups) -> Block:
     axes: list[Axis] = []
     for run in _runs(block, len(block.axes), groups):
-        extent = block.axes[run[0]].extent
-        for n in run[1:]:
-            extent = mul(extent, block.axes[n].extent)
-        axes.append(replace(block.axes[run[0]], extent=extent))
+        axes.append(replace(block.axes[run[0]], extent=product(block.axes[n].extent for n in run)))
     return replace(block, axes=tuple(axes))

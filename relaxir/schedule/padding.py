@@ -115,6 +115,15 @@ def _rewrite_guard(guard: Expr, windows: Mapping[int, _Window], variables: Seque
     return None if failed or variables_of(out) & set(variables) else out
 
 
+@dataclass(frozen=True, slots=True)
+class _Dimension:
+    """One dimension of the source: the axes that stage it, where they read it, and the indices that read the copy."""
+
+    axes: tuple[Axis, ...]
+    source: Expr
+    read: tuple[Expr, ...]
+
+
 def _build(
     load: Load,
     inside: Expr | None,
@@ -123,53 +132,52 @@ def _build(
     lane: Axis,
     width: int,
 ) -> Staged:
-    shape: list[DimLike] = []
-    fill_at: list[Var] = []
-    source: list[Expr] = []
-    read: list[Expr] = []
-    for d, index in enumerate(load.indices):
-        window = windows.get(d)
-        if window is None:
-            var = Var(f"c{d}")
-            shape.append(load.buffer.shape[d])
-            fill_at.append(var)
-            source.append(var)
-            read.append(index)
-            continue
-        step = window.coefficients.get(lane.var, 0)
-        others = {v: c for v, c in window.coefficients.items() if v is not lane.var}
-        reach: DimLike = 0
-        offset: Expr = const(0)
-        for v, c in others.items():
-            reach = add(reach, mul(c, add(extents[v], -1)))
-            offset = offset + v * c
-        if not step:
-            shape.append(add(reach, 1))
-            fill_at.append(window.var)
-            source.append(window.var + window.rest)
-            read.append(offset)
-            continue
-        lanes = mul(ceildiv(lane.extent, width), width)
-        place = Var("v")
-        if step > 1:
-            phase = Var("p")
-            shape.append(step)
-            fill_at.append(phase)
-            read.append(binary(BinOp.MOD, offset, const(step)))
-            position: Expr = place * step + phase
-        else:
-            position = place
-        shape.append(add(lanes, ceildiv(reach, step)))
-        fill_at.append(place)
-        source.append(position + window.rest)
-        read.append(lane.var + binary(BinOp.FLOORDIV, offset, const(step)))
-        within = source[-1] < as_expr(load.buffer.shape[d])
-        guard = within if inside is None else inside & within
-        inside = map_expr(guard, lambda e, w=window.var, p=position: p if e is w else e)  # type: ignore[misc]  # bound per dimension
-    buffer = Buffer("staged", tuple(shape), load.dtype)
-    assert inside is not None  # the lane dimension always adds a guard
-    value = Select(inside, Load(load.buffer, tuple(source)), identity(Combine.SUM, load.dtype))
-    fill = Block(
-        "stage", tuple(Axis(v, e) for v, e in zip(fill_at, shape, strict=True)), Store(buffer, tuple(fill_at), value)
-    )
-    return Staged(buffer, fill, Load(buffer, tuple(read)))
+    """Stage all dimensions; the lanes run along the last one."""
+    *outer, end = range(len(load.indices))
+    dims = [_window(windows[d], extents) if d in windows else _whole(load, d) for d in outer]
+    position, last = _lanes(windows[end], extents, lane, width)
+    dims.append(last)
+    within = last.source < as_expr(load.buffer.shape[end])
+    guard = within if inside is None else inside & within
+    guard = map_expr(guard, lambda e: position if e is windows[end].var else e)
+    axes = tuple(a for d in dims for a in d.axes)
+    buffer = Buffer("staged", tuple(a.extent for a in axes), load.dtype)
+    element = Load(load.buffer, tuple(d.source for d in dims))
+    fill = Store(buffer, tuple(a.var for a in axes), Select(guard, element, identity(Combine.SUM, load.dtype)))
+    return Staged(buffer, Block("stage", axes, fill), Load(buffer, tuple(i for d in dims for i in d.read)))
+
+
+def _whole(load: Load, d: int) -> _Dimension:
+    """A dimension that is copied as it lies."""
+    var = Var(f"c{d}")
+    return _Dimension((Axis(var, load.buffer.shape[d]),), var, (load.indices[d],))
+
+
+def _window(window: _Window, extents: Mapping[Var, DimLike]) -> _Dimension:
+    """A dimension of which the positions that windows reach are copied."""
+    reach, offset = _reach(window.coefficients, extents)
+    return _Dimension((Axis(window.var, add(reach, 1)),), window.var + window.rest, (offset,))
+
+
+def _lanes(window: _Window, extents: Mapping[Var, DimLike], lane: Axis, width: int) -> tuple[Expr, _Dimension]:
+    """The dimension of the lanes, columns of one phase of the stride side by side; and the position that is staged."""
+    step = window.coefficients[lane.var]
+    reach, offset = _reach({v: c for v, c in window.coefficients.items() if v is not lane.var}, extents)
+    place = Axis(Var("v"), add(mul(ceildiv(lane.extent, width), width), ceildiv(reach, step)))
+    column = lane.var + binary(BinOp.FLOORDIV, offset, const(step))
+    if step == 1:
+        return place.var, _Dimension((place,), place.var + window.rest, (column,))
+    phase = Axis(Var("p"), step)
+    position = place.var * step + phase.var
+    read = (binary(BinOp.MOD, offset, const(step)), column)
+    return position, _Dimension((phase, place), position + window.rest, read)
+
+
+def _reach(coefficients: Mapping[Var, int], extents: Mapping[Var, DimLike]) -> tuple[DimLike, Expr]:
+    """The largest value of a sum of axes with coefficients, and the sum."""
+    reach: DimLike = 0
+    offset: Expr = const(0)
+    for v, c in coefficients.items():
+        reach = add(reach, mul(c, add(extents[v], -1)))
+        offset = offset + v * c
+    return reach, offset

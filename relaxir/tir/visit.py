@@ -214,15 +214,10 @@ def buffers_of(stmt: Stmt) -> tuple[Buffer, ...]:
     """Every buffer named in a statement, in order of first appearance."""
     found: dict[Buffer, None] = {}
     for s in walk(stmt):
-        for e in child_exprs(s):
-            for x in walk_expr(e):
-                if isinstance(x, Load):
-                    found.setdefault(x.buffer)
+        found.update(dict.fromkeys(x.buffer for e in child_exprs(s) for x in walk_expr(e) if isinstance(x, Load)))
         for f in fields(s):  # type: ignore[arg-type]  # every node is a dataclass
             v = getattr(s, f.name)
-            for item in v if isinstance(v, tuple) else (v,):
-                if isinstance(item, Buffer):
-                    found.setdefault(item)
+            found.update(dict.fromkeys(b for b in (v if isinstance(v, tuple) else (v,)) if isinstance(b, Buffer)))
     return tuple(found)
 
 

@@ -7,8 +7,9 @@ within a vector; what depends on lanes in another way is an opaque atom, written
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from typing import Final
 
 from relaxir.backends.llvm.emit_writer import Value, Writer, int_value
@@ -181,28 +182,27 @@ def scalar(w: Writer, linear: Linear) -> Value:
 
 def vector(w: Writer, linear: Linear, width: int) -> Value:
     """Write the lane-dependent terms of a polynomial as a vector of i64."""
-    total: Value | None = None
-    for monomial, coefficient in sorted(linear.lane_terms().items()):
-        term: Value | None = None
-        uniform = [f for f in monomial if f != LANE and linear.atoms[f].uniform]
-        if uniform or coefficient != 1:
-            scale = scalar_term(w, linear, tuple(uniform), coefficient) if uniform else int_value(coefficient)
-            term = w.splat(scale, width)
-        for factor in monomial:
-            if factor == LANE:
-                value = iota(width)
-            elif not linear.atoms[factor].uniform:
-                make = linear.atoms[factor].make
-                if make is None:
-                    raise AssertionError("an atom without a value")
-                value = make()
-            else:
-                continue
-            term = value if term is None else _vector_op(w, "mul", term, value)
-        if term is None:
-            raise AssertionError("an empty term")
-        total = term if total is None else _vector_op(w, "add", total, term)
-    return w.splat(int_value(0), width) if total is None else total
+    times, plus = partial(_vector_op, w, "mul"), partial(_vector_op, w, "add")
+    terms = (reduce(times, _factors(w, linear, m, c, width)) for m, c in sorted(linear.lane_terms().items()))
+    first = next(terms, None)
+    return w.splat(int_value(0), width) if first is None else reduce(plus, terms, first)
+
+
+def _factors(w: Writer, linear: Linear, monomial: Monomial, coefficient: int, width: int) -> Iterator[Value]:
+    """Factors of a lane-dependent term: its uniform part in all lanes, then what differs between them."""
+    uniform = tuple(f for f in monomial if f != LANE and linear.atoms[f].uniform)
+    if uniform:
+        yield w.splat(scalar_term(w, linear, uniform, coefficient), width)
+    elif coefficient != 1:
+        yield w.splat(int_value(coefficient), width)
+    for factor in monomial:
+        if factor == LANE:
+            yield iota(width)
+        elif factor not in uniform:
+            make = linear.atoms[factor].make
+            if make is None:
+                raise AssertionError("an atom without a value")
+            yield make()
 
 
 def _vector_op(w: Writer, name: str, a: Value, b: Value) -> Value:

@@ -256,20 +256,14 @@ def divide(w: Writer, what: BinOp, dtype: str, a: Value, b: Value) -> Value:
     """Integer quotient or remainder; a zero divisor counts as one, and the most negative number over -1 wraps."""
     remainder = what in (BinOp.MOD, BinOp.TRUNCMOD)
     if not is_signed(dtype) or (a.nonneg and b.nonneg):
+        if _is_power_of_two(b):
+            return _by_bits(w, a, b, remainder=remainder, nonneg=True)
         name = "urem" if remainder else "udiv"
-        if b.number is not None and b.number > 0 and b.number & (b.number - 1) == 0:
-            shift = b.number.bit_length() - 1
-            if remainder:
-                return op(w, "and", a, like(w, a, b.number - 1), nonneg=True)
-            return op(w, "lshr", a, like(w, a, shift), nonneg=True) if shift else a
         return op(w, name, a, _nonzero(w, b), nonneg=is_signed(dtype), speculate=b.number is not None)
     zero = like(w, a, 0)
     if b.number is not None and b.number not in (0, -1):
-        if b.number > 0 and b.number & (b.number - 1) == 0 and what in (BinOp.FLOORDIV, BinOp.MOD):
-            shift = b.number.bit_length() - 1
-            if remainder:
-                return op(w, "and", a, like(w, a, b.number - 1), nonneg=True)
-            return op(w, "ashr", a, like(w, a, shift)) if shift else a
+        if _is_power_of_two(b) and what in (BinOp.FLOORDIV, BinOp.MOD):
+            return _by_bits(w, a, b, remainder=remainder, nonneg=False)
         quotient, rest = op(w, "sdiv", a, b), op(w, "srem", a, b)
     else:
         minus = compare(w, "icmp eq", b, like(w, b, -1))
@@ -284,6 +278,19 @@ def divide(w: Writer, what: BinOp, dtype: str, a: Value, b: Value) -> Value:
     if remainder:
         return choose(w, adjust, op(w, "add", rest, b), rest)
     return choose(w, adjust, op(w, "sub", quotient, like(w, a, 1)), quotient)
+
+
+def _is_power_of_two(b: Value) -> bool:
+    return b.number is not None and b.number > 0 and b.number & (b.number - 1) == 0
+
+
+def _by_bits(w: Writer, a: Value, b: Value, *, remainder: bool, nonneg: bool) -> Value:
+    """Floor quotient or remainder by a power of two; ``nonneg``: both are known not to be negative, or unsigned."""
+    number = b.number or 1
+    if remainder:
+        return op(w, "and", a, like(w, a, number - 1), nonneg=True)
+    shift = number.bit_length() - 1
+    return op(w, "lshr" if nonneg else "ashr", a, like(w, a, shift), nonneg=nonneg) if shift else a
 
 
 def _nonzero(w: Writer, b: Value) -> Value:
