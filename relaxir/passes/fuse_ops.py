@@ -19,18 +19,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar
 
-from relaxir.ir.expr import (
-    Bind,
-    Binding,
-    BindingBlock,
-    Body,
-    Check,
-    Expr,
-    FuncCall,
-    Function,
-    ShapeExpr,
-    Var,
-)
+from relaxir.ir.expr import Bind, Binding, BindingBlock, Body, Check, Expr, FuncCall, Function, ShapeExpr, Var
 from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.ir.parts import bodies_of, with_bodies
 from relaxir.ir.rewrite import expr_dims, leaves, used_vars

@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from relaxir.tir import (
-    Alias,
-    AllocFrame,
-    Buffer,
-    For,
-    If,
-    Load,
-    PrimFunc,
-    Seq,
-    Stmt,
-    While,
-)
+from relaxir.tir import Alias, AllocFrame, Buffer, For, If, Load, PrimFunc, Seq, Stmt, While
 from relaxir.tir.visit import buffers_of, child_exprs, child_stmts, walk_expr
 
 

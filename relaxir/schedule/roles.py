@@ -37,6 +37,12 @@ class Roles:
     product: Callable[[Expr, Expr], Expr] = operator.mul  # of scalar and vector, what is summed
     tail: Tail | None = None
 
+    @property
+    def contiguous(self) -> bool:
+        """Whether both factors are contiguous (or constant) along the innermost reduced axis."""
+        inner = self.reduce[-1].var
+        return all(stride(e, inner) in (0, 1) for e in (*loads_of(self.scalar), *loads_of(self.vector)))
+
 
 def _lane_ok(expr: Expr, var: Var) -> bool:
     loads = [e for e in loads_of(expr) if var in variables_of(e)]

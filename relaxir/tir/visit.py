@@ -26,21 +26,7 @@ from relaxir.tir.host import (
     SwapRooms,
     Together,
 )
-from relaxir.tir.stmt import (
-    Alloc,
-    Assert,
-    Axis,
-    Block,
-    For,
-    ForKind,
-    If,
-    Let,
-    Seq,
-    Stmt,
-    Store,
-    Switch,
-    While,
-)
+from relaxir.tir.stmt import Alloc, Assert, Axis, Block, For, ForKind, If, Let, Seq, Stmt, Store, Switch, While
 
 Node = TypeVar("Node", bound=Expr | Stmt)
 

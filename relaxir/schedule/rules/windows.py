@@ -20,9 +20,10 @@ from dataclasses import dataclass, replace
 from relaxir.schedule.epilogue import collect_epilogue
 from relaxir.schedule.loops import Machine, seq
 from relaxir.schedule.padding import Staged, stage_factor
+from relaxir.schedule.panel_job import panel_width
+from relaxir.schedule.panels import schedule_contraction
 from relaxir.schedule.program import Program
 from relaxir.schedule.roles import Roles
-from relaxir.schedule.rules.contraction import panel_width, schedule_contraction
 from relaxir.schedule.stage_nest import parallel_nest
 from relaxir.schedule.tile import Epilogue, packed_lanes
 from relaxir.schedule.windows import Windows, match_windows, positions_pay
