@@ -13,13 +13,11 @@ from relaxir.tir import Block, Buffer, Call, Load, PrimFunc, Stmt, Store
 from relaxir.tir import Var as TVar
 from relaxir.tir.access import is_identity, variables_of
 from relaxir.tir.classify import Pattern, stages
+from relaxir.tir.expr import CHEAP_INTRINSICS
 from relaxir.tir.visit import all_exprs, stores_of, walk
 
 INJECTIVE: Final = frozenset({Pattern.ELEMENTWISE, Pattern.BROADCAST, Pattern.INJECTIVE})
 POINTWISE: Final = frozenset({Pattern.ELEMENTWISE, Pattern.BROADCAST})
-CHEAP_INTRINSICS: Final = frozenset(
-    {"neg", "abs", "not", "sign", "floor", "ceil", "round", "trunc", "isnan", "isinf", "sqrt"}
-)
 MOST_LOADS: Final = 3
 """Loads of a program that is cheap to repeat."""
 
@@ -112,7 +110,7 @@ class FusableCall:
     def cheap(self) -> bool:
         """Whether recomputing an element costs less than storing and loading it."""
         body = self.program.body
-        costly = any(isinstance(e, Call) and e.fn.value not in CHEAP_INTRINSICS for e in all_exprs(body))
+        costly = any(isinstance(e, Call) and e.fn not in CHEAP_INTRINSICS for e in all_exprs(body))
         reduces = any(isinstance(s, Block) and s.init is not None for s in walk(body))
         return not costly and not reduces and len(_loads(self.program)) <= MOST_LOADS
 

@@ -90,6 +90,11 @@ class Intrinsic(enum.Enum):
 
 
 BOOL_INTRINSICS: Final = frozenset({Intrinsic.ISNAN, Intrinsic.ISINF})
+CHEAP_INTRINSICS: Final = frozenset({
+    Intrinsic.NEG, Intrinsic.ABS, Intrinsic.NOT, Intrinsic.SIGN, Intrinsic.FLOOR, Intrinsic.CEIL, Intrinsic.ROUND,
+    Intrinsic.TRUNC, Intrinsic.ISNAN, Intrinsic.ISINF, Intrinsic.SQRT,
+})  # fmt: skip
+"""Those of an instruction or two: doing them again costs less than a store and a load, or a branch around them."""
 
 
 class Expr:

@@ -9,11 +9,11 @@ from math import prod
 from typing import Final
 
 from relaxir.backends.llvm import emit_ops as ops
+from relaxir.backends.llvm.emit_access import Place
 from relaxir.backends.llvm.emit_analysis import element_bytes, invariant_stores, number_of, register_bytes
 from relaxir.backends.llvm.emit_cast import from_memory, to_memory
 from relaxir.backends.llvm.emit_dot import dot4
 from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
-from relaxir.backends.llvm.emit_expr import Place
 from relaxir.backends.llvm.emit_scan import LEAST, STEPS, Running, prefixes, running
 from relaxir.backends.llvm.emit_transpose import transposed, transposing_square
 from relaxir.backends.llvm.emit_vector import Vectors

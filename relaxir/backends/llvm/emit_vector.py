@@ -8,10 +8,11 @@ from typing import Final
 
 from relaxir.backends.llvm import emit_linear as lin
 from relaxir.backends.llvm import emit_ops as ops
+from relaxir.backends.llvm.emit_access import Place
 from relaxir.backends.llvm.emit_analysis import LoopFacts, invariant_stores, loop_facts, number_of, stored_in
 from relaxir.backends.llvm.emit_cast import from_memory, to_memory
 from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
-from relaxir.backends.llvm.emit_expr import Expressions, Place
+from relaxir.backends.llvm.emit_expr import Expressions
 from relaxir.backends.llvm.emit_writer import Value, int_value
 from relaxir.sym import DimLike
 from relaxir.tir.build import identity

@@ -164,7 +164,7 @@ class Attention:
         )
         i, c, lane = Var("i"), Var("i"), Var("j")
         clear = seq(
-            For(i, count, seq(state.store("top", i, -np.inf), state.store("total", i, 0.0)), ForKind.VECTOR),
+            For(i, count, seq(_number(state.top, i, -np.inf), _number(state.total, i, 0.0)), ForKind.VECTOR),
             loop(
                 c,
                 count,
@@ -203,14 +203,13 @@ class State:
     total: Buffer
     mixed: Buffer
 
-    def store(self, name: str, i: Expr, value: float) -> Stmt:
-        """Store a number."""
-        buffer: Buffer = getattr(self, name)
-        return Store(buffer, (i,), const(value, buffer.dtype))
-
     def alive(self, body: Stmt) -> Stmt:
         """Allocate the three."""
         return Alloc(self.top, Alloc(self.total, Alloc(self.mixed, body)))
+
+
+def _number(buffer: Buffer, i: Expr, value: float) -> Stmt:
+    return Store(buffer, (i,), const(value, buffer.dtype))
 
 
 @dataclass(frozen=True, slots=True)
