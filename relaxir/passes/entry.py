@@ -11,6 +11,8 @@ from relaxir.support.spans import Span
 from relaxir.sym import Dim, DimLike, Relation, free_dims, fresh, solve_linear, to_text
 from relaxir.tir import Assert, BindDim, BinOp, Buffer, Expr, Extent, Stmt, as_expr, binary
 
+Place = tuple[Buffer, int, DimLike]
+"""An axis of an argument, and its extent."""
 OPERATORS = (("==", BinOp.EQ), ("<=", BinOp.LE), ("<", BinOp.LT))
 
 
@@ -40,27 +42,31 @@ class EntryBinder:
         for buffer, axis, d in places:
             if isinstance(d, Dim) and d not in self.known:
                 yield from self.define(d, Extent(buffer, axis), buffer, axis)
-        pending = [p for p in places if not isinstance(p[2], Dim)]
+        yield from self.compound([p for p in places if not isinstance(p[2], Dim)])
+        for buffer, axis, d in places:
+            if isinstance(d, Dim) and self.known[d] != self.place(buffer, axis):
+                yield self.equal(buffer, axis, d)
+        yield from map(self.declared, where)
+
+    def compound(self, pending: Sequence[Place]) -> Iterator[Stmt]:
+        """Check the compound extents whose symbols are known; each other one must give a symbol to go on with."""
         while pending:
             rest = [p for p in pending if any(s not in self.known for s in free_dims(p[2]))]
-            for p in pending:
-                if p not in rest:
-                    yield self.equal(*p)
-            solved = next((p for p in rest if self.unknown(p[2]) is not None and self.solvable(p[2])), None)
+            yield from (self.equal(*p) for p in pending if p not in rest)
+            solved = next((p for p in rest if self.solvable(p[2])), None)
             if solved is None:
                 if rest:
                     self.unsolved(rest)
                 break
             yield from self.solve(*solved)
             pending = [p for p in rest if p is not solved]
-        for buffer, axis, d in places:
-            if isinstance(d, Dim) and self.known[d] != self.place(buffer, axis):
-                yield self.equal(buffer, axis, d)
-        for r in where:
-            args = tuple(s for s in dict.fromkeys((*free_dims(r.left), *free_dims(r.right))))[:4]
-            shown = ", ".join(f"{s.name} is {{}}" for s in args)
-            text = f"{self.function}: declared {r} does not hold; {shown}"
-            yield Assert(condition(r), "runtime-shape", text, tuple(as_expr(a) for a in args), self.span)
+
+    def declared(self, relation: Relation) -> Stmt:
+        """Check a relation that the function declares."""
+        args = tuple(dict.fromkeys((*free_dims(relation.left), *free_dims(relation.right))))[:4]
+        shown = ", ".join(f"{s.name} is {{}}" for s in args)
+        text = f"{self.function}: declared {relation} does not hold; {shown}"
+        return Assert(condition(relation), "runtime-shape", text, tuple(as_expr(a) for a in args), self.span)
 
     def place(self, buffer: Buffer, axis: int) -> str:
         """Words for one extent."""
@@ -76,24 +82,17 @@ class EntryBinder:
         """Checks of a symbol's declared minimum, maximum and multiple."""
         size = as_expr(d)
         start = f"{self.function}: {origin}: {d.name} is {{}}, but must be"
-        declared = ", ".join(
-            part
-            for part in (
-                f"at least {d.min}" if d.min else "",
-                f"at most {d.max}" if d.max is not None else "",
-                f"a multiple of {d.multiple_of}" if d.multiple_of != 1 else "",
-            )
-            if part
-        )
-        checks = []
+        limits: list[tuple[str, Expr]] = []
         if d.min:
-            checks.append(size >= d.min)
+            limits.append((f"at least {d.min}", size >= d.min))
         if d.max is not None:
-            checks.append(size <= d.max)
+            limits.append((f"at most {d.max}", size <= d.max))
         if d.multiple_of != 1:
-            checks.append(binary(BinOp.EQ, binary(BinOp.MOD, size, d.multiple_of), 0))
-        for check in checks:
-            yield Assert(check, "runtime-shape", f"{start} {declared}", (size,), self.span)
+            whole = binary(BinOp.EQ, binary(BinOp.MOD, size, d.multiple_of), 0)
+            limits.append((f"a multiple of {d.multiple_of}", whole))
+        text = f"{start} {', '.join(words for words, _ in limits)}"
+        for _, check in limits:
+            yield Assert(check, "runtime-shape", text, (size,), self.span)
 
     def equal(self, buffer: Buffer, axis: int, d: DimLike) -> Stmt:
         """Check one extent against a known expression."""
@@ -133,7 +132,7 @@ class EntryBinder:
         yield from self.define(missing, as_expr(value), buffer, axis)
         yield self.equal(buffer, axis, d)
 
-    def unsolved(self, rest: Sequence[tuple[Buffer, int, DimLike]]) -> None:
+    def unsolved(self, rest: Sequence[Place]) -> None:
         """Report the symbols that no argument determines."""
         names = sorted({s.name for _, _, d in rest for s in free_dims(d) if s not in self.known})
         shapes = ", ".join(f"`{b.name}` {dims_text(b.shape)}" for b, _, _ in rest)

@@ -16,8 +16,10 @@ transpositions of heads and length around it are all taken in.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from types import MappingProxyType
+from typing import ClassVar, Final
 
 from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Expr, OpCall, Var
@@ -55,6 +57,12 @@ class Scores:
     fill: float = 0.0
     guard: bool = False
     hidden: bool = False  # a bool mask is true where a key is hidden
+
+
+AXES: Final[Mapping[int, tuple[str, str, str]]] = MappingProxyType(
+    {3: ("bsd", "bdt", "bte"), 4: ("bhsd", "bhdt", "bhte")}
+)
+"""Axes of queries, of keys as their product reads them, and of values, by rank: batch, head, queries, keys, depths."""
 
 
 class _Matcher(PatternRewriter):
@@ -181,53 +189,45 @@ class _Matcher(PatternRewriter):
 
     def emit(self, scores: Scores, call: OpCall, bb: BlockBuilder) -> Expr | None:
         """The attention call, or None if the operands do not fit it."""
-        rank = rank_of(call)
-        names = "bhst" if rank == 4 else "bst"
-        wanted = "bht" if rank == 4 else "bt"
-        q = self.operand(scores.product.args[0], scaling=True)
-        k = self.operand(scores.product.args[1], scaling=True)
-        v = self.operand(call.args[1], scaling=False)
-        if any(rank_of(o.base) != rank for o in (q, k, v)):
+        rank, mask = rank_of(call), scores.mask
+        factors = self.factors(scores, call, rank)
+        if factors is None:
             return None
-        q_names, k_names, v_names = names[:-1] + "d", names[:-2] + "dt", wanted + "e"
-        if rank == 4:
-            k, v = self.ungrouped(k, k_names), self.ungrouped(v, v_names)
-            if v.factor != 1.0:
-                return None
+        q, k, v = factors
+        q_axes, k_axes, v_axes = AXES[rank]
         scale = scores.scale * q.factor * k.factor
-        if not scale or k.order(k_names) == k_names:
+        if not scale or k.order(k_axes) == k_axes:
             return None  # keys that lie transposed in memory are read as they are by a plain product
-        placed = [
-            self.placed(o, own, ordered, letter, bb)
-            for o, own, ordered, letter in (
-                (q, q_names, names[:-1] + "d", "q"),
-                (k, k_names, wanted + "d", "k"),
-                (v, v_names, wanted + "e", "v"),
-            )
-        ]
-        args: list[Expr] = [p[0] for p in placed]
-        letters = "".join(p[1] for p in placed)
-        if not self.fits(args, letters, rank):
+        placed = (
+            self.placed(q, q_axes, q_axes, "q", bb),
+            self.placed(k, k_axes, k_axes[:-2] + "td", "k", bb),
+            self.placed(v, v_axes, v_axes, "v", bb),
+        )
+        args, letters = [value for value, _ in placed], "".join(letter for _, letter in placed)
+        if not self.fits(args, letters, rank) or (mask is not None and dtype_of(mask) not in ("bool", dtype_of(call))):
             return None
-        mask = scores.mask
-        if mask is not None and dtype_of(mask) not in ("bool", dtype_of(call)):
-            return None
-        if rank == 3:
+        if rank == 3:  # one head
             args = [bb.emit(op.expand_dims(a, axes=(1,))) for a in args]
             if mask is not None and rank_of(mask) == 3:
                 mask = bb.emit(op.expand_dims(mask, axes=(1,)))
         if mask is not None:
             args.append(bb.emit(op.logical_not(mask)) if scores.hidden else mask)
-        result: Expr = bb.emit(
-            op.attention(
-                *args,
-                scale=scale,
-                fill=scores.fill,
-                empty_rows="guard" if scores.guard else "nan",
-                rows_first=letters,
-            )
-        )
+        rows = "guard" if scores.guard else "nan"
+        attention = op.attention(*args, scale=scale, fill=scores.fill, empty_rows=rows, rows_first=letters)
+        result: Expr = bb.emit(attention)
         return bb.emit(op.squeeze(result, axes=(1,))) if rank == 3 else result
+
+    def factors(self, scores: Scores, call: OpCall, rank: int) -> tuple[Operand, Operand, Operand] | None:
+        """Queries, keys and values, or None where they have other axes, or values a factor of their own."""
+        q = self.operand(scores.product.args[0], scaling=True)
+        k = self.operand(scores.product.args[1], scaling=True)
+        v = self.operand(call.args[1], scaling=False)
+        if any(rank_of(o.base) != rank for o in (q, k, v)):
+            return None
+        if rank == 4:
+            _, k_axes, v_axes = AXES[rank]
+            k, v = self.ungrouped(k, k_axes), self.ungrouped(v, v_axes)
+        return None if v.factor != 1.0 else (q, k, v)
 
     def placed(self, found: Operand, names: str, wanted: str, letter: str, bb: BlockBuilder) -> tuple[Expr, str]:
         """The operand in one of the two layouts of the operator, and the letter if it is the second."""
