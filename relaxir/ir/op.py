@@ -135,33 +135,30 @@ class InferCtx:
         if verdict is Proof.UNKNOWN:
             self._check(Relation("<=", low, d), f"{what}: {brief(d)} must be at least {low}", (low, d))
 
-    def broadcast(self, shapes: Sequence[tuple[DimLike, ...]], names: Sequence[str] = ()) -> tuple[DimLike, ...]:
+    def broadcast(self, shapes: Sequence[tuple[DimLike, ...]]) -> tuple[DimLike, ...]:
         """Shape of NumPy broadcasting; extents that may differ without one being 1 are checked at run time."""
         result: tuple[DimLike, ...] = ()
-        for position, shape in enumerate(shapes):
-            if position == 0:
-                result = shape
-                continue
+        for number, shape in enumerate(shapes):
             rank = max(len(result), len(shape))
-            left = (1,) * (rank - len(result)) + tuple(result)
-            right = (1,) * (rank - len(shape)) + tuple(shape)
-            merged: tuple[DimLike, ...] = ()
-            for axis, (a, b) in enumerate(zip(left, right, strict=True)):
-                answer = self.facts.broadcast(a, b)
-                if answer.verdict is Proof.REFUTED:
-                    sides = f"`{to_text(a)}` on the left and `{to_text(b)}` on the right"
-                    raise ShapeMismatchError(
-                        f"{self.op}: axis {axis} is {sides}",
-                        span=self.span,
-                        notes=tuple(f"operand {i}: ({', '.join(map(to_text, s))})" for i, s in enumerate(shapes)),
-                        help="use one symbolic dimension, or assert the equality with match_cast",
-                    )
-                if answer.verdict is Proof.UNKNOWN:
-                    relation, text = self._broadcast_condition(a, b)
-                    self._check(relation, f"axis {axis}: {text}", (a, b))
-                merged += (answer.dim,)
-            result = merged
+            left, right = ((1,) * (rank - len(s)) + tuple(s) for s in (result, shape))
+            pairs = enumerate(zip(left, right, strict=True))
+            result = tuple(self._merged(axis, a, b, shapes) for axis, (a, b) in pairs) if number else shape
         return result
+
+    def _merged(self, axis: int, a: DimLike, b: DimLike, shapes: Sequence[tuple[DimLike, ...]]) -> DimLike:
+        """One extent of a broadcast of two."""
+        answer = self.facts.broadcast(a, b)
+        if answer.verdict is Proof.REFUTED:
+            raise ShapeMismatchError(
+                f"{self.op}: axis {axis} is `{to_text(a)}` on the left and `{to_text(b)}` on the right",
+                span=self.span,
+                notes=tuple(f"operand {i}: ({', '.join(map(to_text, s))})" for i, s in enumerate(shapes)),
+                help="use one symbolic dimension, or assert the equality with match_cast",
+            )
+        if answer.verdict is Proof.UNKNOWN:
+            relation, text = self._broadcast_condition(a, b)
+            self._check(relation, f"axis {axis}: {text}", (a, b))
+        return answer.dim
 
     def _broadcast_condition(self, a: DimLike, b: DimLike) -> tuple[Relation, str]:
         """What must hold for two extents to broadcast, and the same in words."""

@@ -135,8 +135,6 @@ def used_in_body(body: Body) -> Iterator[Var]:
         if not isinstance(b, Check):
             yield from used_vars(b.value)
     yield from used_vars(body.result)
-    if isinstance(body.result, Var):
-        yield body.result
 
 
 def all_bindings(body: Body) -> Iterator[Binding]:
@@ -158,6 +156,12 @@ def expr_dims(expr: Expr) -> tuple[DimLike, ...]:
     elif isinstance(expr, Loop):
         own = tuple(d for p in expr.params for d in type_dims(p.type))
     return own + type_dims(expr.type)
+
+
+def called_programs(func: Function) -> list[CallTIR]:
+    """Every call of a tensor program in a function, those inside branches and loops included."""
+    values = (b.value for b in all_bindings(func.body) if isinstance(b, Bind))
+    return [value for value in values if isinstance(value, CallTIR)]
 
 
 def function_dims(func: Function) -> tuple[Dim, ...]:

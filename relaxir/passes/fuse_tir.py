@@ -20,29 +20,29 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 
 from relaxir.cost import operations
-from relaxir.ir.expr import Bind, Binding, CallTIR, Expr, FuncCall, Function, Var
+from relaxir.ir.expr import Bind, CallTIR, Expr, FuncCall, Function, Var
 from relaxir.ir.module import AnyFunc, IRModule
-from relaxir.ir.rewrite import Rewriter
+from relaxir.ir.rewrite import Rewriter, called_programs
 from relaxir.ir.types import TensorType, TupleType
 from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.sym import substitute
-from relaxir.tir import Alloc, AxisKind, Block, Buffer, Call, Const, Load, PrimFunc, Seq, Stmt, Store
+from relaxir.tir import Alloc, AxisKind, Block, Buffer, Call, Const, Intrinsic, Load, PrimFunc, Seq, Stmt, Store
 from relaxir.tir import Expr as TExpr
 from relaxir.tir.classify import match_contraction
 from relaxir.tir.printer import prim_func_text
 from relaxir.tir.visit import all_exprs, free_dims_of, map_stmt, stores_of, substitute_vars, walk, walk_expr
 
-COSTLY_INTRINSICS: Final = frozenset(
-    {"exp", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "tanh", "erf", "sigmoid", "sinh", "cosh"}
-)
+COSTLY_INTRINSICS: Final = frozenset({
+    Intrinsic.EXP, Intrinsic.EXPM1, Intrinsic.LOG, Intrinsic.LOG1P, Intrinsic.LOG2, Intrinsic.SIN, Intrinsic.COS,
+    Intrinsic.TAN, Intrinsic.TANH, Intrinsic.ERF, Intrinsic.SIGMOID, Intrinsic.SINH, Intrinsic.COSH,
+})  # fmt: skip
+"""Functions that are not computed again to save memory."""
 
 
 def merge(func: Function, programs: dict[str, PrimFunc]) -> PrimFunc:
     """One program for a primitive function."""
-    buffers: dict[Expr, Buffer] = {}
-    inputs = tuple(_buffer(p) for p in func.params if isinstance(p.type, TensorType))
-    for p, b in zip((p for p in func.params if isinstance(p.type, TensorType)), inputs, strict=True):
-        buffers[p] = b
+    buffers: dict[Expr, Buffer] = {p: _buffer(p) for p in func.params if isinstance(p.type, TensorType)}
+    inputs = tuple(buffers.values())
     stmts: list[Stmt] = []
     temps: list[Buffer] = []
     outputs: tuple[Buffer, ...] = ()
@@ -112,21 +112,15 @@ def inline(stmts: list[Stmt], temps: list[Buffer]) -> tuple[list[Stmt], list[Buf
     position = 0
     finished = _summed(stmts)
     while position < len(stmts):
-        producer = stmts[position]
+        producer, later = stmts[position], stmts[position + 1 :]
         target = definition(producer)
-        if target is not None and _finishes(producer, target, finished) and _readers(target, stmts[position + 1 :]) > 1:
+        if target is not None and _finishes(producer, target, finished) and _readers(target, later) > 1:
             finished.add(target.buffer)
-            position += 1
+        elif target is not None and target.buffer in temps and _pays(target, later) and _only_store(target, stmts):
+            stmts = stmts[:position] + [_substitute(s, target) for s in later]
+            temps = [t for t in temps if t is not target.buffer]
             continue
-        if target is None or target.buffer not in temps or not _pays(producer, target, stmts[position + 1 :]):
-            position += 1
-            continue
-        others = stmts[:position] + stmts[position + 1 :]
-        if any(s.buffer is target.buffer for o in others for s in stores_of(o)):
-            position += 1
-            continue
-        stmts = stmts[:position] + [_substitute(s, target) for s in stmts[position + 1 :]]
-        temps = [t for t in temps if t is not target.buffer]
+        position += 1
     return stmts, temps
 
 
@@ -156,17 +150,19 @@ def _readers(target: Store, later: Sequence[Stmt]) -> int:
     return sum(any(isinstance(e, Load) and e.buffer is target.buffer for e in all_exprs(s)) for s in later)
 
 
-def _pays(producer: Stmt, target: Store, later: Sequence[Stmt]) -> bool:
+def _only_store(target: Store, stmts: Sequence[Stmt]) -> bool:
+    """Whether nothing else stores into the buffer."""
+    return sum(store.buffer is target.buffer for s in stmts for store in stores_of(s)) == 1
+
+
+def _pays(target: Store, later: Sequence[Stmt]) -> bool:
+    """Whether computing an element where it is read costs less than keeping it in memory."""
     loads = [(s, e) for s in later for e in all_exprs(s) if isinstance(e, Load) and e.buffer is target.buffer]
-    costly = any(isinstance(e, Call) and e.fn.value in COSTLY_INTRINSICS for e in walk_expr(target.value))
+    costly = any(isinstance(e, Call) and e.fn in COSTLY_INTRINSICS for e in walk_expr(target.value))
     several = len({id(s) for s, _ in loads}) > 1
-    if several and operations(target.value) > LONG:
-        return False
-    if not costly:
-        return True
     if several:
-        return False
-    return all(_own_point(s, e) for s, e in loads)
+        return not costly and operations(target.value) <= LONG
+    return not costly or all(_own_point(s, e) for s, e in loads)
 
 
 def _own_point(stmt: Stmt, load: Load) -> bool:
@@ -202,9 +198,6 @@ class _Replacer(Rewriter):
             return CallTIR(name, args, program.dims, out.type, out.span)
         return out
 
-    def binding(self, binding: Binding) -> tuple[Binding, ...]:
-        return tuple(super().binding(binding))
-
 
 @dataclass(frozen=True)
 class FuseTIR(Pass):
@@ -237,17 +230,3 @@ def drop_unused(module: IRModule) -> IRModule:
         n: None for n, f in module.prim_funcs().items() if n not in called and not f.is_host and "public" not in f.attrs
     }
     return module.with_functions(unused) if unused and called else module
-
-
-def called_programs(func: Function) -> list[CallTIR]:
-    """Every call of a tensor program in a function, branches included."""
-    found: list[CallTIR] = []
-
-    class Collect(Rewriter):
-        def expr(self, expr: Expr) -> Expr:
-            if isinstance(expr, CallTIR):
-                found.append(expr)
-            return super().expr(expr)
-
-    Collect().function(func)
-    return found

@@ -18,11 +18,10 @@ from relaxir.cost import Config
 from relaxir.ir.expr import CallTIR, Constant, Expr
 from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.ir.numbering import ConstantNumbers
-from relaxir.ir.rewrite import Rewriter, map_functions
+from relaxir.ir.rewrite import Rewriter, called_programs, map_functions
 from relaxir.ir.types import TensorType
 from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.passes.fold_constant import constant
-from relaxir.passes.fuse_tir import called_programs
 from relaxir.runtime.interp import run_prim_func
 from relaxir.schedule import contraction_plans, pack_func, rewrite_to_packed
 from relaxir.support.dtypes import info

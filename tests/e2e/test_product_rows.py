@@ -13,9 +13,9 @@ import pytest
 from relaxir.api import compile as rx_compile
 from relaxir.api import evaluate
 from relaxir.ir import BlockBuilder, IRModule, TensorType, Var, const
+from relaxir.ir.rewrite import called_programs
 from relaxir.ops import op
 from relaxir.passes import PassContext
-from relaxir.passes.fuse_tir import called_programs
 from relaxir.pipelines import GRAPH, LOWER
 from relaxir.runtime.executable import Executable
 from relaxir.support.bfloat16 import float32_to_bfloat16
