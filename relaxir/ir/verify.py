@@ -54,6 +54,7 @@ from relaxir.ir.module import IRModule
 from relaxir.ir.parts import bodies_of, operands
 from relaxir.ir.relations import Subtype, apply_signature, join, subtype
 from relaxir.ir.retype import TypeScope, disagreement, rename_fresh
+from relaxir.ir.rewrite import all_bindings
 from relaxir.ir.types import TensorType, Type, describe, free_dims_of_type
 from relaxir.ir.verify_calls import program_call_errors, verify_host_calls
 from relaxir.support.dtypes import info
@@ -114,9 +115,9 @@ def check_module(module: IRModule, level: int | None = None) -> None:
 def _operators(module: IRModule) -> Iterator[str]:
     """Operators that should be tensor programs by now."""
     for name, func in module.graph_functions().items():
-        for value in all_values(func.body):
-            if isinstance(value, OpCall) and value.op.name not in HOST_OPS:
-                yield f"{name}: operator {value.op.name}"
+        for b in all_bindings(func.body):
+            if isinstance(b, Bind) and isinstance(b.value, OpCall) and b.value.op.name not in HOST_OPS:
+                yield f"{name}: operator {b.value.op.name}"
 
 
 def _blocks(module: IRModule) -> Iterator[str]:
@@ -162,15 +163,6 @@ def _level_errors(module: IRModule, level: int) -> Iterator[VerifyError]:
     for find in predicates:
         for what in find(module):
             yield violation(PAGE, 13, f"{what} at level {name}", "verify-level")
-
-
-def all_values(body: Body) -> Iterator[Expr]:
-    """Values of all bindings, those of bodies inside included."""
-    for b in body.bindings:
-        if not isinstance(b, Check):
-            yield b.value
-            for inner in bodies_of(b.value):
-                yield from all_values(inner)
 
 
 # ---- functions -------------------------------------------------------------------------------------------------------

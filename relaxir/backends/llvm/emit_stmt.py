@@ -11,7 +11,6 @@ from typing import Final
 from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_access import Place
 from relaxir.backends.llvm.emit_analysis import element_bytes, invariant_stores, number_of, register_bytes
-from relaxir.backends.llvm.emit_cast import from_memory, to_memory
 from relaxir.backends.llvm.emit_dot import dot4
 from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
 from relaxir.backends.llvm.emit_scan import LEAST, STEPS, Running, prefixes, running
@@ -122,16 +121,11 @@ class Statements(Vectors):
         if self.lane is not None and cell.width == 1:
             self.add_to_cell(stmt, cell, self.across(stmt))
             return
-        kind = ops.REGISTER[stmt.buffer.dtype] if stmt.buffer.dtype != "bool" else "i8"
-        full = kind if cell.width == 1 else f"<{cell.width} x {kind}>"
-        raw = self.w.here(f"load {full}, ptr {cell.pointer.text}, align 4", kind, cell.width)
-        present = from_memory(self.w, raw, "bool") if stmt.buffer.dtype == "bool" else raw
+        present = self.read_cell(stmt, cell)
         result = self.combined(how, stmt, present)
         if self.lane is not None and self.lane.mask is not None and cell.width > 1:
             result = ops.choose(self.w, self.lane.mask, result, present)
-        if stmt.buffer.dtype == "bool":
-            result = to_memory(self.w, result, "bool")
-        self.w.line(f"store {result.typed}, ptr {cell.pointer.text}, align 4")
+        self.write_cell(stmt, cell, result)
 
     # ---- loops
 

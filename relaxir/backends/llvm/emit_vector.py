@@ -13,7 +13,7 @@ from relaxir.backends.llvm.emit_analysis import LoopFacts, invariant_stores, loo
 from relaxir.backends.llvm.emit_cast import from_memory, to_memory
 from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
 from relaxir.backends.llvm.emit_expr import Expressions
-from relaxir.backends.llvm.emit_writer import Value, int_value
+from relaxir.backends.llvm.emit_writer import Value, int_value, vector_type
 from relaxir.sym import DimLike
 from relaxir.tir.build import identity
 from relaxir.tir.expr import BinOp, Const
@@ -54,9 +54,7 @@ class Vectors(Expressions):
 
     def new_cell(self, store: Store, width: int) -> Cell:
         """Reserve a slot for the running value of an accumulating store."""
-        kind = "i8" if store.buffer.dtype == "bool" else ops.REGISTER[store.buffer.dtype]
-        full = kind if width == 1 else f"<{width} x {kind}>"
-        return Cell(self.w.alloca(full, 1, 64), width)
+        return Cell(self.w.alloca(vector_type(_cell_kind(store), width), 1, 64), width)
 
     def write_cell(self, store: Store, cell: Cell, value: Value) -> None:
         """Set a running value."""
@@ -65,17 +63,16 @@ class Vectors(Expressions):
 
     def read_cell(self, store: Store, cell: Cell) -> Value:
         """Get a running value."""
-        kind = "i8" if store.buffer.dtype == "bool" else ops.REGISTER[store.buffer.dtype]
-        full = kind if cell.width == 1 else f"<{cell.width} x {kind}>"
-        raw = self.w.here(f"load {full}, ptr {cell.pointer.text}, align 4", kind, cell.width)
+        kind = _cell_kind(store)
+        text = f"load {vector_type(kind, cell.width)}, ptr {cell.pointer.text}, align 4"
+        raw = self.w.here(text, kind, cell.width)
         return from_memory(self.w, raw, "bool") if store.buffer.dtype == "bool" else raw
 
     def add_to_cell(self, store: Store, cell: Cell, value: Value) -> None:
         """Combine a scalar with a running value."""
         if store.combine is not None:
-            self.write_cell(
-                store, cell, ops.combine(self.w, store.combine, store.buffer.dtype, self.read_cell(store, cell), value)
-            )
+            present = self.read_cell(store, cell)
+            self.write_cell(store, cell, ops.combine(self.w, store.combine, store.buffer.dtype, present, value))
 
     def across(self, store: Store) -> Value:
         """Reduce the active lanes of what ``store`` combines."""
@@ -315,3 +312,8 @@ def _neutral(how: Combine, dtype: str) -> Value:
     if dtype == "bool":
         node = Const(how in (Combine.AND, Combine.PROD, Combine.MIN), "bool")
     return ops.constant(node)
+
+
+def _cell_kind(store: Store) -> str:
+    """How the running value of an accumulating store is kept: bools in bytes, all else as in registers."""
+    return "i8" if store.buffer.dtype == "bool" else ops.REGISTER[store.buffer.dtype]
