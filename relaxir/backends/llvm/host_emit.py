@@ -93,13 +93,25 @@ class Host(HostMemory):
 
     def write(self) -> str:
         """Return the definition."""
-        self.w.allocas.append("%status = alloca i32, align 4")
-        self.w.line("store i32 1, ptr %status, align 4")
+        self.begin()
         for i, buffer in enumerate(self.func.inputs):
             tensor = self.tensor("%inputs", i)
             self.check_tensor(tensor, buffer)
             self.bases[buffer] = self.data_of(tensor)
         self.emit(self.func.body)
+        self.end()
+        return (
+            f"define i32 {symbol(f'host_{self.name}')}(ptr %ctx, ptr %ws, ptr %inputs, ptr %outputs) nounwind {{\n"
+            f"entry:\n{self.w.body()}\n}}"
+        )
+
+    def begin(self) -> None:
+        """Write the status, which says that the call failed until it has not."""
+        self.w.allocas.append("%status = alloca i32, align 4")
+        self.w.line("store i32 1, ptr %status, align 4")
+
+    def end(self) -> None:
+        """Write the only way out."""
         self.w.line("store i32 0, ptr %status, align 4")
         self.w.line("br label %exit")
         self.w.start("exit")
@@ -108,10 +120,6 @@ class Host(HostMemory):
         self.close_rooms()
         status = self.w.here("load i32, ptr %status, align 4", "i32")
         self.w.line(f"ret i32 {status.text}")
-        return (
-            f"define i32 {symbol(f'host_{self.name}')}(ptr %ctx, ptr %ws, ptr %inputs, ptr %outputs) nounwind {{\n"
-            f"entry:\n{self.w.body()}\n}}"
-        )
 
     def memory(self, buffer: Buffer) -> object:
         """All buffers are one memory."""

@@ -63,17 +63,12 @@ class Query(Host):
 
     def write(self) -> str:
         """Return the definition."""
-        self.w.allocas.append("%status = alloca i32, align 4")
-        self.w.line("store i32 1, ptr %status, align 4")
+        self.begin()
         self.w.line("store i64 0, ptr %bytes, align 8")
         for i, buffer in enumerate(self.func.inputs):
             self.check_tensor(self.tensor("%inputs", i), buffer)
         self.emit(self.func.body)
-        self.w.line("store i32 0, ptr %status, align 4")
-        self.w.line("br label %exit")
-        self.w.start("exit")
-        status = self.w.here("load i32, ptr %status, align 4", "i32")
-        self.w.line(f"ret i32 {status.text}")
+        self.end()
         return (
             f"define i32 {query_symbol(self.name)}(ptr %ctx, ptr %ws, ptr %inputs, ptr %outputs, ptr %bytes) "
             f"nounwind {{\nentry:\n{self.w.body()}\n}}"
