@@ -78,6 +78,16 @@ class Maths:
             result = self.fma(result, x, c)
         return result
 
+    def poly_halves(self, x: Value, coefficients: Sequence[float]) -> Value:
+        """The same by its even and odd powers: two chains of half the length, for one more operation."""
+        square = self.mul(x, x)
+        return self.fma(self.poly(square, coefficients[1::2]), x, self.poly(square, coefficients[::2]))
+
+    def negative(self, a: Value) -> Value:
+        """Whether the sign bit is set."""
+        bits, zero = self.bits(a), self.w.splat(int_value(0, self.int_type), self.width)
+        return self.w.pure(f"icmp slt {bits.typed}, {zero.text}", "i1", self.width, (bits,))
+
     def bits(self, a: Value) -> Value:
         """The bits as an integer."""
         return self.convert("bitcast", a, self.int_type)
