@@ -9,8 +9,7 @@ from typing import Final
 import numpy as np
 from onnx import GraphProto, NodeProto, ValueInfoProto
 
-from relaxir.frontends.onnx.convert_math import Converter
-from relaxir.frontends.onnx.node import Node, Result
+from relaxir.frontends.onnx.node import Converter, Node, Result
 from relaxir.frontends.onnx.values import Item, Items, Pieces, Value
 from relaxir.sym import DimLike, sub
 

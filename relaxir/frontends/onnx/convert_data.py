@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from relaxir.frontends.onnx.convert_math import Converter
-from relaxir.frontends.onnx.node import Node, Result
+from relaxir.frontends.onnx.node import Converter, Node, Result
 from relaxir.frontends.onnx.values import Value
 from relaxir.support.dtypes import info
 from relaxir.sym import DimLike, max_

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -10,14 +10,12 @@ from onnx import TensorProto
 
 from relaxir.frontends.onnx.axes import around, axis_flags, kept_extents, split_axes
 from relaxir.frontends.onnx.narrow import BY_NAME, NARROW, Narrow, decoded, encoded
-from relaxir.frontends.onnx.node import Node, Result
+from relaxir.frontends.onnx.node import Converter, Node, Result
 from relaxir.frontends.onnx.tensors import element_type
 from relaxir.frontends.onnx.values import Value
 from relaxir.ops.indexing import normalize_index
 from relaxir.support.dtypes import info
 from relaxir.sym import min_, sub
-
-Converter = Callable[[Node], Result]
 
 
 def unary(name: str) -> Converter:

@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from relaxir.frontends.onnx.convert_math import MATH, Converter
+from relaxir.frontends.onnx.convert_math import MATH
 from relaxir.frontends.onnx.convert_nn import NN, conv, gemm, layer_norm, rms_norm
 from relaxir.frontends.onnx.convert_shape import SHAPE
-from relaxir.frontends.onnx.node import Node, Result
+from relaxir.frontends.onnx.node import Converter, Node, Result
 from relaxir.frontends.onnx.values import Value
 from relaxir.sym import product
 

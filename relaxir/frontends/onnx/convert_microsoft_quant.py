@@ -9,13 +9,13 @@ from typing import Final
 import numpy as np
 
 from relaxir.frontends.onnx.convert_attention import self_attention
-from relaxir.frontends.onnx.convert_math import MATH, Converter
+from relaxir.frontends.onnx.convert_math import MATH
 from relaxir.frontends.onnx.convert_microsoft import embed_layer_norm
 from relaxir.frontends.onnx.convert_pool import POOL
 from relaxir.frontends.onnx.convert_quant import as_column, dequantize, quantize, requantized, zero_points
 from relaxir.frontends.onnx.convert_recurrent import layer
 from relaxir.frontends.onnx.convert_shape import SHAPE
-from relaxir.frontends.onnx.node import Node, Result
+from relaxir.frontends.onnx.node import Converter, Node, Result
 from relaxir.frontends.onnx.values import Value
 from relaxir.sym import DimLike, ceildiv
 

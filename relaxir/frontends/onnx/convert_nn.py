@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.convert_pool import kernel_of, window
-from relaxir.frontends.onnx.node import Node, Result
+from relaxir.frontends.onnx.node import Converter, Node, Result
 from relaxir.sym import product, sub
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from relaxir.frontends.onnx.convert_math import Converter, unary
-from relaxir.frontends.onnx.node import Node, Result
+from relaxir.frontends.onnx.convert_math import unary
+from relaxir.frontends.onnx.node import Converter, Node, Result
 from relaxir.frontends.onnx.values import Value
 from relaxir.sym import DimLike
 

@@ -9,10 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.convert_pool import kernel_of, window
 from relaxir.frontends.onnx.narrow import BY_NAME, NARROW, decoded, encoded
-from relaxir.frontends.onnx.node import Node, Result
+from relaxir.frontends.onnx.node import Converter, Node, Result
 from relaxir.frontends.onnx.tensors import element_type
 from relaxir.frontends.onnx.values import Value
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from relaxir.frontends.onnx.convert_math import Converter
-from relaxir.frontends.onnx.node import Node, Result
+from relaxir.frontends.onnx.node import Converter, Node, Result
 from relaxir.frontends.onnx.values import ABSENT, Item, Items, Pieces, Value
 from relaxir.sym import DimLike, add, min_, mul, sub, to_text
 

@@ -9,8 +9,7 @@ from typing import Final
 import numpy as np
 
 from relaxir.frontends.onnx.axes import axis_flags, kept_extents, spread, widened_extents
-from relaxir.frontends.onnx.convert_math import Converter
-from relaxir.frontends.onnx.node import MOST, Node, Result
+from relaxir.frontends.onnx.node import MOST, Converter, Node, Result
 from relaxir.frontends.onnx.tensors import element_type
 from relaxir.frontends.onnx.values import Value
 from relaxir.ops.indexing import pad_pairs, reshape_target, slice_range

@@ -12,8 +12,7 @@ from typing import Final
 import numpy as np
 
 from relaxir.frontends.onnx.axes import around
-from relaxir.frontends.onnx.convert_math import Converter
-from relaxir.frontends.onnx.node import Node, Result
+from relaxir.frontends.onnx.node import Converter, Node, Result
 from relaxir.frontends.onnx.tensors import element_type
 from relaxir.frontends.onnx.values import Value
 from relaxir.ir.expr import Array

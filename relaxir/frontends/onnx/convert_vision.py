@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from relaxir.frontends.onnx.convert_math import Converter, unary
+from relaxir.frontends.onnx.convert_math import unary
 from relaxir.frontends.onnx.convert_pool import kernel_of, window
-from relaxir.frontends.onnx.node import Node, Result
+from relaxir.frontends.onnx.node import Converter, Node, Result
 from relaxir.frontends.onnx.values import Value
 from relaxir.sym import DimLike, floordiv, mul, product
 

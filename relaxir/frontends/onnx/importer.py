@@ -11,13 +11,12 @@ from typing import Final
 
 from onnx import GraphProto, NodeProto, ValueInfoProto
 
-from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.expand import expand
 from relaxir.frontends.onnx.graphs import describe, stated_ranks
 from relaxir.frontends.onnx.input_types import InputTypes
 from relaxir.frontends.onnx.load import Source
 from relaxir.frontends.onnx.narrow import BY_NAME, NARROW
-from relaxir.frontends.onnx.node import Node, Result
+from relaxir.frontends.onnx.node import Converter, Node, Result
 from relaxir.frontends.onnx.problems import named, report, unknown, unknown_nodes
 from relaxir.frontends.onnx.table import CONVERTERS
 from relaxir.frontends.onnx.tensors import ELEMENT_TYPES, TensorReader

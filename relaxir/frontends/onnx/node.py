@@ -307,3 +307,7 @@ class Node(Emitter):
         """Raise an error about something that is not implemented; ``help`` names a way out."""
         message = f"{describe(self.proto)}: {message}"
         raise UnsupportedError(message, code="import-unsupported", span=self.span, help=help)
+
+
+Converter = Callable[[Node], Result]
+"""Emits the operators that a node stands for, and gives its outputs."""

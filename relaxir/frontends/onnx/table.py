@@ -9,7 +9,7 @@ from typing import Final
 from relaxir.frontends.onnx.convert_attention import MICROSOFT_ATTENTION
 from relaxir.frontends.onnx.convert_control import CONTROL
 from relaxir.frontends.onnx.convert_data import DATA
-from relaxir.frontends.onnx.convert_math import MATH, Converter
+from relaxir.frontends.onnx.convert_math import MATH
 from relaxir.frontends.onnx.convert_microsoft import BESIDE_STANDARD, MICROSOFT
 from relaxir.frontends.onnx.convert_microsoft_quant import MICROSOFT_QUANT
 from relaxir.frontends.onnx.convert_nn import NN
@@ -20,6 +20,7 @@ from relaxir.frontends.onnx.convert_sequence import SEQUENCE
 from relaxir.frontends.onnx.convert_shape import SHAPE
 from relaxir.frontends.onnx.convert_signal import SIGNAL
 from relaxir.frontends.onnx.convert_vision import VISION
+from relaxir.frontends.onnx.node import Converter
 
 TABLES: Final = (MATH, SHAPE, DATA, NN, QUANT, POOL, VISION, CONTROL, RECURRENT, SEQUENCE, SIGNAL)
 MICROSOFT_TABLES: Final = (MICROSOFT, MICROSOFT_ATTENTION, MICROSOFT_QUANT)
