@@ -22,7 +22,6 @@ from relaxir.tir import (
     Expr,
     For,
     If,
-    Intrinsic,
     Let,
     Load,
     PrimFunc,
@@ -36,21 +35,10 @@ from relaxir.tir import (
     While,
 )
 from relaxir.tir.access import as_dim
+from relaxir.tir.expr import CHEAP_INTRINSICS
 from relaxir.tir.func import AttrValue
 from relaxir.tir.visit import all_exprs, child_exprs, walk_expr
 
-CHEAP = frozenset(
-    {
-        Intrinsic.NEG,
-        Intrinsic.ABS,
-        Intrinsic.NOT,
-        Intrinsic.FLOOR,
-        Intrinsic.CEIL,
-        Intrinsic.ROUND,
-        Intrinsic.TRUNC,
-        Intrinsic.SIGN,
-    }
-)
 CALL_COST = 10  # a polynomial of a transcendental function, in elementary operations
 LONGEST = 10_000  # characters of a recorded formula
 INDEXING = frozenset({"int64", "bool"})  # what decides where and whether; free beside arithmetic of another dtype
@@ -80,7 +68,7 @@ def operations(expr: Expr) -> int:
 
 
 def _own(expr: Expr) -> int:
-    return CALL_COST if isinstance(expr, Call) and expr.fn not in CHEAP else 1
+    return CALL_COST if isinstance(expr, Call) and expr.fn not in CHEAP_INTRINSICS else 1
 
 
 def flops(func: PrimFunc) -> DimLike:

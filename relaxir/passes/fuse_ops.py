@@ -49,15 +49,13 @@ class _Fuser:
 
     def block(self, block: BindingBlock, outside: set[Var]) -> BindingBlock:
         """Put the call of a group where its root stood, leave out its other members, and fuse inside of bodies."""
-        captured = {v for b in block.bindings if isinstance(b, Bind) and bodies_of(b.value) for v in used_vars(b.value)}
-        needed = outside | captured
-        grouping = Grouping(BlockCalls(block, needed, self.programs))
+        grouping = Grouping(BlockCalls(block, outside, self.programs))
         join_rows(grouping)
         groups = [g for g in grouping.all() if len(g.members) > 1]
         at = {g.root.position: g for g in groups}
         inside = {m.position for g in groups for m in g.members}
         bindings = tuple(
-            self.call(at[n]) if n in at else self.inner(b, needed)
+            self.call(at[n]) if n in at else self.inner(b, outside)
             for n, b in enumerate(block.bindings)
             if n in at or n not in inside
         )

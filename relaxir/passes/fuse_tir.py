@@ -26,17 +26,12 @@ from relaxir.ir.rewrite import Rewriter, called_programs
 from relaxir.ir.types import TensorType, TupleType
 from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.sym import substitute
-from relaxir.tir import Alloc, AxisKind, Block, Buffer, Call, Const, Intrinsic, Load, PrimFunc, Seq, Stmt, Store
+from relaxir.tir import Alloc, AxisKind, Block, Buffer, Call, Const, Load, PrimFunc, Seq, Stmt, Store
 from relaxir.tir import Expr as TExpr
 from relaxir.tir.classify import match_contraction
+from relaxir.tir.expr import CHEAP_INTRINSICS
 from relaxir.tir.printer import prim_func_text
 from relaxir.tir.visit import all_exprs, free_dims_of, map_stmt, stores_of, substitute_vars, walk, walk_expr
-
-COSTLY_INTRINSICS: Final = frozenset({
-    Intrinsic.EXP, Intrinsic.EXPM1, Intrinsic.LOG, Intrinsic.LOG1P, Intrinsic.LOG2, Intrinsic.SIN, Intrinsic.COS,
-    Intrinsic.TAN, Intrinsic.TANH, Intrinsic.ERF, Intrinsic.SIGMOID, Intrinsic.SINH, Intrinsic.COSH,
-})  # fmt: skip
-"""Functions that are not computed again to save memory."""
 
 
 def merge(func: Function, programs: dict[str, PrimFunc]) -> PrimFunc:
@@ -158,7 +153,7 @@ def _only_store(target: Store, stmts: Sequence[Stmt]) -> bool:
 def _pays(target: Store, later: Sequence[Stmt]) -> bool:
     """Whether computing an element where it is read costs less than keeping it in memory."""
     loads = [(s, e) for s in later for e in all_exprs(s) if isinstance(e, Load) and e.buffer is target.buffer]
-    costly = any(isinstance(e, Call) and e.fn in COSTLY_INTRINSICS for e in walk_expr(target.value))
+    costly = any(isinstance(e, Call) and e.fn not in CHEAP_INTRINSICS for e in walk_expr(target.value))
     several = len({id(s) for s, _ in loads}) > 1
     if several:
         return not costly and operations(target.value) <= LONG

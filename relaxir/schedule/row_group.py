@@ -25,7 +25,6 @@ from relaxir.tir import (
     Expr,
     For,
     ForKind,
-    Intrinsic,
     Load,
     Prefetch,
     Scope,
@@ -36,16 +35,11 @@ from relaxir.tir import (
 )
 from relaxir.tir.access import is_identity, stride
 from relaxir.tir.classify import match_contraction
+from relaxir.tir.expr import CHEAP_INTRINSICS
 from relaxir.tir.visit import all_exprs, buffers_of, stores_of, substitute_vars
 
 PRIVATE_BYTES = 16384  # a row-local value up to this size goes to the stack
 FETCHED = 256  # least elements of a row for which the next one is asked for
-COSTLY = frozenset(
-    {
-        Intrinsic.EXP, Intrinsic.EXP_NONPOSITIVE, Intrinsic.EXPM1, Intrinsic.TANH, Intrinsic.ERF, Intrinsic.NORMAL_CDF,
-        Intrinsic.SIGMOID, Intrinsic.LOG,
-    }
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +197,7 @@ def _fetch_beside(loop: For, row: Var, params: set[Buffer]) -> Stmt:
 
 
 def _costly(loop: For) -> bool:
-    return any(isinstance(e, Call) and e.fn in COSTLY for e in all_exprs(loop.body))
+    return any(isinstance(e, Call) and e.fn not in CHEAP_INTRINSICS for e in all_exprs(loop.body))
 
 
 def _renamed(init: Stmt | None, names: Mapping[Var, Expr]) -> Stmt | None:

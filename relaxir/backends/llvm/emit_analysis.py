@@ -14,6 +14,7 @@ from relaxir.sym import Dim, DimLike, free_dims
 from relaxir.tir.buffer import Buffer, Scope
 from relaxir.tir.build import identity
 from relaxir.tir.expr import (
+    CHEAP_INTRINSICS,
     COMPARISONS,
     Bcast,
     Binary,
@@ -192,12 +193,6 @@ _HEAVY: Final = MappingProxyType({
 _LIBRARY_COST: Final = 300
 MOVING: Final = 5
 """Most operations for an element of a loop that memory keeps waiting: a sum of two tensors."""
-_CHEAP: Final = frozenset(
-    {
-        Intrinsic.NEG, Intrinsic.ABS, Intrinsic.NOT, Intrinsic.SIGN, Intrinsic.FLOOR, Intrinsic.CEIL, Intrinsic.ROUND,
-        Intrinsic.TRUNC, Intrinsic.ISNAN, Intrinsic.ISINF,
-    }
-)  # fmt: skip
 
 
 def register_bytes(dtype: str) -> int:
@@ -233,12 +228,18 @@ def element_bytes(stmt: Stmt) -> int:
     return widest
 
 
+def _call_cost(call: Call) -> int:
+    if call.fn in CHEAP_INTRINSICS:
+        return _HEAVY.get(call.fn, 1)
+    return _LIBRARY_COST if call.dtype == "float64" else _HEAVY.get(call.fn, _LIBRARY_COST)
+
+
 def expr_cost(expr: Expr) -> int:
     """Return roughly how many simple operations an expression takes."""
     total = 0
     for e in walk_expr(expr):
         if isinstance(e, Call):
-            total += 1 if e.fn in _CHEAP else _HEAVY.get(e.fn, _LIBRARY_COST) if e.dtype != "float64" else _LIBRARY_COST
+            total += _call_cost(e)
         elif isinstance(e, Binary):
             total += {BinOp.DIV: 6, BinOp.POW: 80, BinOp.FLOORDIV: 10, BinOp.MOD: 10, BinOp.ATAN2: 300}.get(e.op, 1)
         elif isinstance(e, Load | Select | Cast | Bits):
