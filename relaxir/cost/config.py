@@ -12,7 +12,7 @@ class Config:
     """What a schedule rule may choose; every value is legal for every program, only the speed differs.
 
     >>> print(Config(mr=6, nr=16))
-    mr=6 nr=16 panels=4 unroll=4 block=96 row_vector=0 ahead=0 parallel=auto
+    mr=6 nr=16 panels=4 unroll=4 block=96 ahead=0 parallel=auto
     >>> Config.parse("mr=4 nr=8").mr
     4
 
@@ -22,7 +22,6 @@ class Config:
         panels: packed panels that a one-row product reads side by side.
         unroll: copies of the body in the loop over the reduced axis.
         block: rows between two passes over the weights (what stays in the second-level cache).
-        row_vector: elements per step of a vector loop; 0 leaves it to the backend.
         ahead: bytes between asking for a line of packed weights and using it, in a one-row product; 0 leaves it to the
             processor.
         parallel: ``auto`` (enough work: all threads) or ``none``.
@@ -34,7 +33,6 @@ class Config:
     panels: int = 4
     unroll: int = 4
     block: int = 96
-    row_vector: int = 0
     ahead: int = 0
     parallel: str = "auto"
 

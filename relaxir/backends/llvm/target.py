@@ -35,8 +35,6 @@ class Target:
     """Whether ``llvm.fma`` on float vectors is one instruction (otherwise it becomes a library call per lane)."""
     has_masked: bool
     """Whether masked vector loads and stores are single instructions with mask registers (AVX-512)."""
-    pointer_bytes: int = 8
-    """Size of a pointer in bytes."""
     page_size: int = 4096
     """The largest page a system of this kind may use, in bytes: alignment of segments in a library."""
     abi: str = ""
@@ -97,9 +95,7 @@ _RISCV: Final = Target(
 )
 _WASM_FEATURES: Final = ("+simd128", "+bulk-memory")
 _WASM_TRIPLE: Final = "wasm32-unknown-unknown"
-_WASM: Final = Target(
-    "wasm32", _WASM_TRIPLE, "generic", _WASM_FEATURES, 16, 16, False, False, pointer_bytes=4, page_size=65536
-)
+_WASM: Final = Target("wasm32", _WASM_TRIPLE, "generic", _WASM_FEATURES, 16, 16, False, False, page_size=65536)
 _LEVELS: Final = (
     _x86("x86-64", 16, 16, ()),
     _x86("x86-64-v2", 16, 16, _V2),
