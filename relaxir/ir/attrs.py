@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
@@ -134,6 +135,8 @@ def attr_dims(attrs: Attrs) -> tuple[DimLike, ...]:
 
 LONGEST: Final = 60
 """Characters of a value that a message shows."""
+LARGEST_FLOAT: Final = int(sys.float_info.max)
+"""Integers beyond stand for no float."""
 WRONG: Final = object()
 """What `Kind.read` gives for a value of another kind."""
 
@@ -174,6 +177,8 @@ def kind_of(annotation: Any) -> Kind:
 
 def shown(value: object) -> str:
     """A value in a message: as written where it is short and plain, else its type."""
+    if type(value) is int and abs(value) > LARGEST_FLOAT:
+        return "an integer beyond the floats"
     if isinstance(value, str | int | float | bool | NoneType):
         text = repr(value)
     elif isinstance(value, tuple | list):
@@ -190,7 +195,9 @@ def _integer(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    if type(value) in (int, float):
+    if type(value) is int:
+        return value if abs(value) <= LARGEST_FLOAT else WRONG
+    if type(value) is float:
         return value
     return value.item() if isinstance(value, np.integer | np.floating) else WRONG
 
