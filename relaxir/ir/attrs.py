@@ -137,6 +137,8 @@ LONGEST: Final = 60
 """Characters of a value that a message shows."""
 LARGEST_FLOAT: Final = int(sys.float_info.max)
 """Integers beyond stand for no float."""
+INT64: Final = range(-(1 << 63), 1 << 63)
+"""What an integer in generated code can be; ONNX says "to the end" by the ends of it."""
 WRONG: Final = object()
 """What `Kind.read` gives for a value of another kind."""
 
@@ -177,8 +179,8 @@ def kind_of(annotation: Any) -> Kind:
 
 def shown(value: object) -> str:
     """A value in a message: as written where it is short and plain, else its type."""
-    if type(value) is int and abs(value) > LARGEST_FLOAT:
-        return "an integer beyond the floats"
+    if type(value) is int and value not in INT64:
+        return "an integer of more than 64 bits"
     if isinstance(value, str | int | float | bool | NoneType):
         text = repr(value)
     elif isinstance(value, tuple | list):
@@ -189,9 +191,8 @@ def shown(value: object) -> str:
 
 
 def _integer(value: Any) -> Any:
-    if type(value) is int:
-        return value
-    return int(value) if isinstance(value, np.integer) else WRONG
+    whole = int(value) if isinstance(value, np.integer) else value
+    return whole if type(whole) is int and whole in INT64 else WRONG
 
 
 def _number(value: Any) -> Any:
@@ -213,9 +214,8 @@ def _string(value: Any) -> Any:
 
 
 def _dimension(value: Any) -> Any:
-    if type(value) is int:
-        return value
-    return normalize(value) if is_symbolic(value) or isinstance(value, np.integer) else WRONG
+    whole = normalize(value) if is_symbolic(value) else value
+    return whole if is_symbolic(whole) else _integer(whole)
 
 
 def _dtype(value: Any) -> Any:

@@ -38,6 +38,7 @@ from relaxir.tir.access import is_identity, stride
 from relaxir.tir.classify import match_contraction
 from relaxir.tir.visit import all_exprs, buffers_of, stores_of, substitute_vars
 
+MOST_STAGES = 64  # that share a loop: looking for them takes time with the cube of their number
 PRIVATE_BYTES = 16384  # a row-local value up to this size goes to the stack
 FETCHED = 256  # least elements of a row for which the next one is asked for
 COSTLY = frozenset({Intrinsic.EXP, Intrinsic.EXPM1, Intrinsic.TANH, Intrinsic.ERF, Intrinsic.SIGMOID, Intrinsic.LOG})
@@ -107,17 +108,19 @@ class RowGroup:
 
 
 def find_rows(stages: Sequence[Stmt]) -> RowGroup | None:
-    """The longest run of at least two first stages that gain by sharing a loop, or None."""
+    """The longest run of at least two first stages, at most `MOST_STAGES`, that gain by sharing a loop, or None."""
     blocks: list[Block] = []
-    for s in stages:
+    for s in stages[:MOST_STAGES]:
         if not isinstance(s, Block) or not isinstance(s.body, Store) or (blocks and match_contraction(s) is not None):
             break
         blocks.append(s)
+    reader, alike = _first_reader(blocks), _alike(blocks)
     for count in range(len(blocks), 1, -1):
-        group = blocks[:count]
-        leading = _shared(group)
-        if leading and _worthwhile(group):
-            return RowGroup(tuple(group), leading)
+        if count > reader or count <= alike:  # otherwise nothing is gained
+            group = blocks[:count]
+            leading = _shared(group)
+            if leading:
+                return RowGroup(tuple(group), leading)
     return None
 
 
@@ -130,15 +133,20 @@ def one_reduction(stages: Sequence[Stmt]) -> RowGroup | None:
     return RowGroup((first,), leading) if leading and leading == _spatial(first) else None
 
 
-def _worthwhile(group: Sequence[Block]) -> bool:
-    """Whether a later stage reads what an earlier one wrote, or all reduce the same (otherwise nothing is gained)."""
+def _first_reader(blocks: Sequence[Block]) -> int:
+    """The place of the first stage that reads what an earlier one wrote, or how many stages there are."""
     written: set[Buffer] = set()
-    for block in group:
+    for place, block in enumerate(blocks):
         if written & {e.buffer for e in accesses_of(block)}:
-            return True
+            return place
         written |= {s.buffer for s in stores_of(block)}
-    reads = [{e.buffer for e in all_exprs(b) if isinstance(e, Load)} for b in group]
-    return all(block_reduces(b) for b in group) and all(r == reads[0] for r in reads)
+    return len(blocks)
+
+
+def _alike(blocks: Sequence[Block]) -> int:
+    """How many first stages reduce the same operands."""
+    reads = [{e.buffer for e in all_exprs(b) if isinstance(e, Load)} for b in blocks]
+    return next((n for n, b in enumerate(blocks) if not block_reduces(b) or reads[n] != reads[0]), len(blocks))
 
 
 def _spatial(block: Block) -> int:
