@@ -114,11 +114,12 @@ def find_rows(stages: Sequence[Stmt]) -> RowGroup | None:
         if not isinstance(s, Block) or not isinstance(s.body, Store) or (blocks and match_contraction(s) is not None):
             break
         blocks.append(s)
-    reader, alike = _first_reader(blocks), _alike(blocks)
+    writes = [{s.buffer for s in stores_of(b)} for b in blocks]
+    reader, alike = _first_reader(blocks, writes), _alike(blocks)
     for count in range(len(blocks), 1, -1):
         if count > reader or count <= alike:  # otherwise nothing is gained
             group = blocks[:count]
-            leading = _shared(group)
+            leading = _shared(group, set[Buffer]().union(*writes[:count]))
             if leading:
                 return RowGroup(tuple(group), leading)
     return None
@@ -129,17 +130,17 @@ def one_reduction(stages: Sequence[Stmt]) -> RowGroup | None:
     first = stages[0] if stages else None
     if not isinstance(first, Block) or not isinstance(first.body, Store) or not block_reduces(first):
         return None
-    leading = _shared((first,))
+    leading = _shared((first,), {s.buffer for s in stores_of(first)})
     return RowGroup((first,), leading) if leading and leading == _spatial(first) else None
 
 
-def _first_reader(blocks: Sequence[Block]) -> int:
-    """The place of the first stage that reads what an earlier one wrote, or how many stages there are."""
+def _first_reader(blocks: Sequence[Block], writes: Sequence[Set[Buffer]]) -> int:
+    """The place of the first stage that accesses what an earlier one wrote, or how many stages there are."""
     written: set[Buffer] = set()
-    for place, block in enumerate(blocks):
+    for place, (block, own) in enumerate(zip(blocks, writes, strict=True)):
         if written & {e.buffer for e in accesses_of(block)}:
             return place
-        written |= {s.buffer for s in stores_of(block)}
+        written |= own
     return len(blocks)
 
 
@@ -153,13 +154,12 @@ def _spatial(block: Block) -> int:
     return sum(a.kind is AxisKind.SPATIAL for a in block.axes)
 
 
-def _shared(group: Sequence[Block]) -> int:
+def _shared(group: Sequence[Block], written: Set[Buffer]) -> int:
     """How many leading axes the stages share, such that each row only uses what the same row wrote."""
     most = min(_spatial(b) for b in group)
     count = 0
     while count < most and all(b.axes[count].extent == group[0].axes[count].extent for b in group):
         count += 1
-    written = {s.buffer for b in group for s in stores_of(b)}
     while count:
         if all(_same_row(b, written, count) and _keeps_lanes(b, group, count) for b in group):
             return count
