@@ -15,7 +15,6 @@ from relaxir.ir import Bind, BindingBlock, Body, Function, IRModule, OpCall
 from relaxir.ops import TABLE
 from relaxir.support.errors import (
     ArgumentError,
-    ConflictError,
     InferError,
     ParseError,
     RuntimeFailure,
@@ -289,7 +288,7 @@ def test_symbols_of_one_name_in_a_sum() -> None:
     other = rx.Var("y", rx.TensorType((rx.dim("n", min=2),), "float32"))
     bb = rx.BlockBuilder()
     with (
-        pytest.raises(ConflictError, match="two different symbols named `n`"),
+        pytest.raises(InferError, match="two different symbols named `n`"),
         bb.function("f", [rx.Var("x", X), other]),
     ):
         pass
