@@ -134,8 +134,8 @@ def test_names_of_functions(name: str) -> None:
         (lambda: rx.TensorType((1 << 32, 0, 1 << 32, 24), "float32"), "64 bits"),
         (lambda: rx.dim("m", max=1 << 64), "64 bits"),
         (lambda: rx.dim("class"), "word of Python"),
-        (lambda: rx.TensorType(5, "float32"), "a shape is a tuple of dimensions, got 5"),  # type: ignore[arg-type]
-        (lambda: rx.TensorType("n", "float32"), "a shape is a tuple of dimensions"),  # type: ignore[arg-type]
+        (lambda: rx.TensorType(5, "float32"), "a shape is a tuple of dimensions, got 5"),
+        (lambda: rx.TensorType("n", "float32"), "a shape is a tuple of dimensions"),
     ],
 )
 def test_dimensions_that_cannot_be(make: Callable[[], object], message: str) -> None:
@@ -244,8 +244,8 @@ def test_recorded_types_are_proved_before_they_are_compiled(written: DimLike, fi
         assert caught.value.code == "verify-type"
 
 
-def _parsed(constants: object) -> object:
-    return rx.parse(str(_function(lambda bb, x: x)), constants=constants)  # type: ignore[arg-type]
+def _parsed(constants: Any) -> object:
+    return rx.parse(str(_function(lambda bb, x: x)), constants=constants)
 
 
 @pytest.mark.parametrize(
