@@ -38,6 +38,7 @@ from relaxir.runtime.facts import Facts, facts_of
 from relaxir.runtime.interp import evaluate as interpret
 from relaxir.runtime.memory import Memory
 from relaxir.runtime.signature import Signature, from_json, signature_of, to_json
+from relaxir.support.arrays import array_of
 from relaxir.support.checks import check_count, check_function, check_kind
 from relaxir.support.clock import Clock
 from relaxir.support.dtypes import info
@@ -64,6 +65,10 @@ def parse(text: str, constants: Mapping[str, Array] | str | Path | None = None, 
         ArgumentError: something else than a text.
     """
     check_kind("text", text, str, "pass the text of a module; read a file first")
+    if constants is not None:
+        check_kind(
+            "constants", constants, (Mapping, str, os.PathLike), "pass arrays by name, or the path of an .npz file"
+        )
     return parse_text(text, TABLE, constants, file)
 
 
@@ -111,7 +116,8 @@ def evaluate(module: IRModule, name: str, *arrays: object) -> Array | tuple[Arra
     check_kind("module", module, IRModule, "build one with rx.BlockBuilder, rx.parse or rx.from_onnx")
     check_kind("name", name, str, 'the function comes before the arrays: rx.evaluate(module, "main", x)')
     func = module.functions.get(name)
-    values = [held(np.asarray(a), "bfloat16", np.dtype(np.uint16)) for a in arrays]
+    given = (array_of(f"{name}: argument {n}", a) for n, a in enumerate(arrays))
+    values = [held(a, "bfloat16", np.dtype(np.uint16)) for a in given]
     specs = signature_of(name, func) if isinstance(func, Function) and func.attrs.get("elements") else None
     if specs is None:
         result: Array | tuple[Array, ...] = interpret(module, name, *values)
@@ -195,6 +201,10 @@ def compile(  # the public name of DESIGN section 3
         UnsupportedError: an operator or type without code generation.
     """
     check_kind("module", module, IRModule, "build one with rx.BlockBuilder, rx.parse or rx.from_onnx")
+    if pipeline is not None:
+        check_kind("pipeline", pipeline, Pass, "pass rx.Pipeline([...])")
+    if libraries is not None:
+        check_kind("libraries", libraries, Mapping, "pass functions by symbol")
     workers = available_threads() if jobs is None else check_count("jobs", jobs)
     if threads is not None:
         threads = check_count("threads", threads)

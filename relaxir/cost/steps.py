@@ -9,7 +9,7 @@ from math import prod
 from typing import Final
 
 from relaxir.sym import Dim, DimLike, evaluate, free_dims, magnitude, split_factors, substitute
-from relaxir.tir import Alloc, Block, For, If, Let, PrimFunc, Seq, Stmt, Switch, While
+from relaxir.tir import Alloc, Binary, BinOp, Block, Expr, For, If, Let, PrimFunc, Seq, Stmt, Switch, While
 from relaxir.tir.access import as_dim
 
 MOST_STEPS: Final = 1 << 56
@@ -43,7 +43,7 @@ class Steps:
 def steps_of(func: PrimFunc) -> tuple[Steps, ...]:
     """What each nest of loops takes, without those that are bounded by others, by a tensor in memory or by ranges.
 
-    Loops whose extents depend on data or on other loops count one step.
+    Loops whose extents depend on data or on other loops count one step, blocks that may be cut short as whole ones.
     """
     memory = [_steps(b.shape) for b in func.params]
     kept: list[Steps] = []
@@ -75,7 +75,7 @@ def _nests(stmt: Stmt, extents: tuple[DimLike, ...]) -> Iterator[Steps]:
     elif isinstance(stmt, Block):
         yield from _nests(stmt.body, (*extents, *(a.extent for a in stmt.axes)))
     elif isinstance(stmt, For):
-        extent = as_dim(stmt.extent)
+        extent = _most(stmt.extent)
         yield from _nests(stmt.body, extents if extent is None else (*extents, extent))
     elif isinstance(stmt, If):
         yield from _nests(stmt.then, extents)
@@ -89,6 +89,13 @@ def _nests(stmt: Stmt, extents: tuple[DimLike, ...]) -> Iterator[Steps]:
         yield from _nests(stmt.body, extents)
     else:
         yield _steps(extents)
+
+
+def _most(extent: Expr) -> DimLike | None:
+    """The extent of a loop, of a block that may be cut short the whole block; None if neither is known."""
+    if isinstance(extent, Binary) and extent.op is BinOp.MIN:
+        return next((d for d in map(as_dim, (extent.b, extent.a)) if d is not None), None)
+    return as_dim(extent)
 
 
 def _steps(extents: Sequence[DimLike]) -> Steps:

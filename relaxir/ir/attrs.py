@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
@@ -134,6 +135,10 @@ def attr_dims(attrs: Attrs) -> tuple[DimLike, ...]:
 
 LONGEST: Final = 60
 """Characters of a value that a message shows."""
+LARGEST_FLOAT: Final = int(sys.float_info.max)
+"""Integers beyond stand for no float."""
+INT64: Final = range(-(1 << 63), 1 << 63)
+"""What an integer in generated code can be; ONNX says "to the end" by the ends of it."""
 WRONG: Final = object()
 """What `Kind.read` gives for a value of another kind."""
 
@@ -174,6 +179,8 @@ def kind_of(annotation: Any) -> Kind:
 
 def shown(value: object) -> str:
     """A value in a message: as written where it is short and plain, else its type."""
+    if type(value) is int and value not in INT64:
+        return "an integer of more than 64 bits"
     if isinstance(value, str | int | float | bool | NoneType):
         text = repr(value)
     elif isinstance(value, tuple | list):
@@ -184,13 +191,14 @@ def shown(value: object) -> str:
 
 
 def _integer(value: Any) -> Any:
-    if type(value) is int:
-        return value
-    return int(value) if isinstance(value, np.integer) else WRONG
+    whole = int(value) if isinstance(value, np.integer) else value
+    return whole if type(whole) is int and whole in INT64 else WRONG
 
 
 def _number(value: Any) -> Any:
-    if type(value) in (int, float):
+    if type(value) is int:
+        return value if abs(value) <= LARGEST_FLOAT else WRONG
+    if type(value) is float:
         return value
     return value.item() if isinstance(value, np.integer | np.floating) else WRONG
 
@@ -206,9 +214,8 @@ def _string(value: Any) -> Any:
 
 
 def _dimension(value: Any) -> Any:
-    if type(value) is int:
-        return value
-    return normalize(value) if is_symbolic(value) or isinstance(value, np.integer) else WRONG
+    whole = normalize(value) if is_symbolic(value) else value
+    return whole if is_symbolic(whole) else _integer(whole)
 
 
 def _dtype(value: Any) -> Any:

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from relaxir.ir.attrs import Attrs
 from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type
+from relaxir.support.arrays import array_of
 from relaxir.support.bfloat16 import float32_to_bfloat16
 from relaxir.support.dtypes import dtype as canonical_dtype
 from relaxir.support.dtypes import info
-from relaxir.support.errors import InferError
+from relaxir.support.errors import ArgumentError, InferError
 from relaxir.support.spans import Span
 from relaxir.sym import Dim, DimLike, Relation
 
@@ -309,16 +310,19 @@ def const(value: object, dtype: str | None = None) -> Constant:
 
     Raises:
         InferError: for values that an integer dtype does not hold.
+        ArgumentError: for what NumPy cannot make an array of, or cannot convert.
     """
-    array = np.asarray(value)
+    array = array_of("const: the value", value)
     if dtype is None:
         name = "float32" if isinstance(value, float) else canonical_dtype(array.dtype)
     else:
         name = canonical_dtype(dtype)
-    if name == "bfloat16" and array.dtype != np.uint16:
-        array = float32_to_bfloat16(array)
-    _check_fits(array, name)
-    # tobytes/copy keeps the constant safe from later writes to the caller's array
-    data = np.array(array, dtype=info(name).numpy, order="C", copy=True)
+    try:  # a copy keeps the constant safe from later writes to the caller's array
+        if name == "bfloat16" and array.dtype != np.uint16:
+            array = float32_to_bfloat16(array)
+        _check_fits(array, name)
+        data = np.array(array, dtype=info(name).numpy, order="C", copy=True)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ArgumentError(f"const: the value cannot be {name}: {error}", code="argument-dtype") from None
     data.setflags(write=False)
     return Constant(data, TensorType(data.shape, name))

@@ -10,6 +10,7 @@ import numpy as np
 
 from relaxir.ir.const_text import ConstantKeys
 from relaxir.ir.printer import module_text
+from relaxir.support.checks import check_kind
 from relaxir.support.errors import LoadError
 from relaxir.support.files import replacing
 
@@ -22,6 +23,7 @@ def write_module(functions: Mapping[str, object], attrs: Mapping[str, object], p
     Raises:
         LoadError: with code ``load-path`` when a file cannot be written.
     """
+    check_kind("path", path, (str, os.PathLike))
     target = Path(path)
     keys = ConstantKeys()
     text = module_text(functions, attrs, keys)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from relaxir.ir.attrs import Attrs, attr_dims
 from relaxir.ir.expr import Binding, BindingBlock, Expr, Var
+from relaxir.support.checks import check_kind
 from relaxir.support.errors import VerifyError
 from relaxir.support.names import UniqueNames
 from relaxir.support.spans import Span
@@ -44,9 +45,12 @@ def check_name(name: object, what: str) -> None:
 
 
 def check_params(name: str, params: Sequence[Var]) -> None:
-    """Raise VerifyError for parameters of equal names."""
+    """Raise VerifyError for parameters of equal names, and for names that are none; ArgumentError for no parameters."""
+    check_kind("params", params, Iterable, "pass a list of rx.Var")
     seen: set[str] = set()
     for p in params:
+        check_kind("params", p, Var, 'make each one, e.g. rx.Var("x", rx.TensorType((4,), "float32"))')
+        check_name(p.name, "parameter")
         if p.name in seen:
             raise VerifyError(
                 f"function `{name}` has two parameters named `{p.name}`",

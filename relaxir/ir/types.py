@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -19,6 +19,13 @@ def _size(d: DimLike) -> DimLike:
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
         raise SymError("a size does not fit 64 bits")
     return value
+
+
+def _sizes(shape: Iterable[DimLike], one: Callable[[DimLike], DimLike]) -> tuple[DimLike, ...]:
+    """The dimensions of a shape."""
+    if isinstance(shape, str) or not isinstance(shape, Iterable):
+        raise SymError(f"a shape is a tuple of dimensions, got {shape!r}", help=f"write ({shape},)")
+    return tuple(map(one, shape))
 
 
 def _extent(d: DimLike) -> DimLike:
@@ -60,7 +67,7 @@ class ShapeType(Type):
     dims: tuple[DimLike, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dims", tuple(_size(d) for d in self.dims))
+        object.__setattr__(self, "dims", _sizes(self.dims, _size))
 
     def __str__(self) -> str:
         return f"R.Shape({dims_text(self.dims)})"
@@ -80,7 +87,7 @@ class TensorType(Type):
     dtype: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(_extent(d) for d in self.shape))
+        object.__setattr__(self, "shape", _sizes(self.shape, _extent))
         if prod(d for d in self.shape if isinstance(d, int) and d) > LARGEST:
             raise SymError(f"a tensor of the size {dims_text(self.shape)} does not fit 64 bits")
         object.__setattr__(self, "dtype", canonical_dtype(self.dtype))

@@ -199,7 +199,7 @@ class Arange(Op["Arange.Attrs"]):
             ctx.fail("with a float, start, stop and step must all be numbers", code="attribute", help="use range")
         try:
             return TensorType((float_count(*map(float, values)),), kind)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             ctx.fail(str(error), code="attribute")
 
     def lower(self, args: tuple[TensorType, ...], attrs: Arange.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:

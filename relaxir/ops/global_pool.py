@@ -17,7 +17,7 @@ from relaxir.ops.common import FLOATS, NUMERIC, check_dtype, compute_dtype, load
 from relaxir.ops.kernels import emit_op, input_of, let, nest, output_of, seq, unravel, when, within
 from relaxir.ops.pooling import powered, rooted
 from relaxir.ops.reduce import Max, Mean, ReduceAttrs, Rows
-from relaxir.ops.windows import pads_of, per_axis
+from relaxir.ops.windows import check_padding, check_steps, pads_of, per_axis
 from relaxir.sym import DimLike, add, mul, product, sub
 from relaxir.tir import Assert, Combine, Expr, PrimFunc, ProgramBuilder, Stmt, Store, Var, cast, const
 
@@ -197,6 +197,8 @@ class MaxUnpool(Op[UnpoolAttrs]):
     bad_examples = (
         BadExample(("f32[1, 1, 2]", "i64[1, 1, 3]"), "shape-mismatch", "axis 2 of indices", UnpoolAttrs((2,))),
         BadExample(("f32[1, 1, 2]", "i64[1, 1, 2]"), "attribute", "output_shape", UnpoolAttrs((2,), (), (), (3,))),
+        BadExample(("f32[1, 1, 2]", "i64[1, 1, 2]"), "attribute", "strides has 2 values", UnpoolAttrs((2,), (1, 1))),
+        BadExample(("f32[1, 1, 2]", "i64[1, 1, 2]"), "attribute", "padding has 3", UnpoolAttrs((2,), (), (0, 0, 0))),
     )
 
     def infer(self, args: tuple[Type, ...], attrs: UnpoolAttrs, ctx: InferCtx) -> Type:
@@ -209,6 +211,8 @@ class MaxUnpool(Op[UnpoolAttrs]):
             ctx.require_equal(a, b, f"axis {axis} of indices and of x")
         if len(attrs.kernel) not in (1, x.rank - 2) or len(attrs.output_shape) not in (0, x.rank):
             ctx.fail("kernel and output_shape do not fit the rank of x", code="attribute")
+        check_steps(ctx, x.rank - 2, kernel=attrs.kernel, strides=attrs.strides)
+        check_padding(ctx, x.rank - 2, attrs.padding)
         shape = tuple(map(ctx.facts.simplify, attrs.output_shape or attrs.natural(x.shape)))
         for axis, d in enumerate(shape):
             ctx.require_at_least(0, d, f"extent of axis {axis} of the result")

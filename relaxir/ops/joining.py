@@ -174,7 +174,7 @@ class Split(Op["Split.Attrs"]):
     )
     bad_examples = (
         BadExample(("f32[n]",), "attribute", "sections", Attrs()),
-        BadExample(("f32[n]",), "attribute", "at most", Attrs(1 << 70)),
+        BadExample(("f32[n]",), "attribute", "at most", Attrs(1 << 60)),
         BadExample(("f32[4]",), "shape-mismatch", "sum of the sizes", Attrs(sizes=(1, 2))),
     )
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
+from math import inf, nan
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -13,16 +17,19 @@ from relaxir.ir.op import BadExample, Example, InferCtx, Op, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.common import FLOATS, check_dtype, check_same_dtype, compute_dtype, load_wide, widen
 from relaxir.ops.kernels import assign, cell, input_of, let, loop, output_of, scoped, seq, when, within
-from relaxir.sym import DimLike
+from relaxir.sym import DimLike, add, mul
 from relaxir.tir import (
     Assert,
     Buffer,
     Expr,
+    If,
     Intrinsic,
     PrimFunc,
     ProgramBuilder,
     Stmt,
     Store,
+    Var,
+    While,
     as_expr,
     call,
     cast,
@@ -32,6 +39,11 @@ from relaxir.tir import (
     minimum,
     select,
 )
+
+MOST_SAMPLES: Final = 1 << 12
+"""Largest sampling ratio."""
+MOST_COUNTED: Final = 1 << 62
+"""Samples per bin and axis of a region of any size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +64,20 @@ class RoiAlignAttrs(BaseAttrs):
     """Shift coordinates by half an element (aligned); otherwise a region is at least one element wide and high."""
 
 
+NEAR: Final = ((0.3, 0.2, 3.6, 5.9), (1, 1, 2, 2), (-2, 1, 9, 4), (4, 4, 3, 3))
+"""Regions of an example, in the image and around it."""
+FAR: Final = ((-1e9, 1, 3e9, 4), (0, 0, 1e30, 1e38), (0, 0, inf, 2), (-inf, 0, inf, 2), (1, nan, 2, 3))
+"""Regions with more samples than can be visited."""
+
+
 class RoiAlign(Op[RoiAlignAttrs]):
     """Pool regions of interest by bilinear sampling.
 
     x is (N, C, H, W), the result (R, C, output_height, output_width) for R regions.
     A region is (x1, y1, x2, y2) of the image ``indices[r]``; an index out of range fails the call. Samples lie
     evenly in a bin; those more than one element outside x count as 0, others are clamped. With mode max the four
-    weighted neighbours of every sample compete, as ONNX defines it. TVM: relax.vision.roi_align, ONNX: RoiAlign.
+    weighted neighbours of every sample compete, as ONNX defines it. Only samples inside are visited, so regions may be
+    of any size; infinite ones and those with NaN give 0. TVM: relax.vision.roi_align, ONNX: RoiAlign.
     """
 
     name = "roi_align"
@@ -75,8 +94,8 @@ class RoiAlign(Op[RoiAlignAttrs]):
             RoiAlignAttrs(2, 3, 0.8, ratio, "max" if biggest else "avg", half),
             low=0,
             high=1 if biggest else 0,
-            values=(None, ((0.3, 0.2, 3.6, 5.9), (1, 1, 2, 2), (-2, 1, 9, 4), (4, 4, 3, 3)), None),
-            sizes={"r": 4},
+            values=(None, (*NEAR, *FAR), None),
+            sizes={"r": len(NEAR) + len(FAR)},
         )
         for ratio, biggest, half in ((0, False, True), (2, False, False), (0, True, False), (2, True, True))
     )
@@ -84,6 +103,9 @@ class RoiAlign(Op[RoiAlignAttrs]):
         BadExample(("f32[1, 2, 5, 5]", "f32[3, 5]", "i64[3]"), "shape-mismatch", "axis 1 of rois", RoiAlignAttrs()),
         BadExample(("f32[1, 2, 5, 5]", "f32[3, 4]", "i64[2]"), "shape-mismatch", "indices", RoiAlignAttrs()),
         BadExample(("f32[1, 2, 5]", "f32[3, 4]", "i64[3]"), "rank-mismatch", "x has rank 3", RoiAlignAttrs()),
+        BadExample(
+            ("f32[1, 2, 5, 5]", "f32[3, 4]", "i64[3]"), "attribute", "sampling_ratio", RoiAlignAttrs(1, 1, 1.0, 1 << 20)
+        ),
     )
 
     def infer(self, args: tuple[Type, ...], attrs: RoiAlignAttrs, ctx: InferCtx) -> Type:
@@ -95,6 +117,8 @@ class RoiAlign(Op[RoiAlignAttrs]):
         for t, name, rank in ((x, "x", 4), (rois, "rois", 2), (indices, "indices", 1)):
             if t.rank != rank:
                 ctx.fail(f"{name} has rank {t.rank}, expected {rank}", code="rank-mismatch")
+        if attrs.sampling_ratio > MOST_SAMPLES:
+            ctx.fail(f"sampling_ratio must be at most {MOST_SAMPLES}, got {attrs.sampling_ratio}", code="attribute")
         ctx.require_equal(rois.shape[1], 4, "axis 1 of rois")
         ctx.require_equal(indices.shape[0], rois.shape[0], "indices and axis 0 of rois")
         for axis in (2, 3):
@@ -127,9 +151,32 @@ class RoiAlign(Op[RoiAlignAttrs]):
         count_of = (
             (lambda r, axis: ratio)
             if attrs.sampling_ratio > 0
-            else lambda r, a: cast(call(Intrinsic.CEIL, size[r, a]), "int64")
+            else lambda r, a: minimum(cast(call(Intrinsic.CEIL, size[r, a]), "int64"), MOST_COUNTED)
         )
         f.compute(samples, count_of)
+
+        def place(axis: int, r: Expr, p: Expr, s: Expr) -> Expr:
+            many = cast(samples[r, axis], wide)
+            return begin[r, axis] + cast(p, wide) * size[r, axis] + (cast(s, wide) + 0.5) * size[r, axis] / many
+
+        # the samples of each bin that lie inside: the first one, and how many
+        first = [f.temp("first", (rois.shape[0], n), "int64") for n in bins]
+        inside = [f.temp("inside", (rois.shape[0], n), "int64") for n in bins]
+        for axis, extent in enumerate(x.shape[2:]):
+
+            def begins(r: Expr, p: Expr, axis: int = axis) -> Stmt:
+                return _search(samples[r, axis], lambda s: place(axis, r, p, s) < -1.0, first[axis], (r, p))
+
+            def ends(r: Expr, p: Expr, axis: int = axis, extent: DimLike = extent) -> Stmt:
+                far, low = as_expr(extent, wide), first[axis][r, p]
+                seen = minimum(inside[axis][r, p] - low, _most_inside(attrs, extent))
+                return seq(
+                    _search(samples[r, axis], lambda s: place(axis, r, p, s) <= far, inside[axis], (r, p)),
+                    Store(inside[axis], (r, p), maximum(seen, 0)),
+                )
+
+            f.block("first", first[axis].shape, begins)
+            f.block("inside", inside[axis].shape, ends)
 
         def body(r: Expr, c: Expr, ph: Expr, pw: Expr) -> Stmt:
             image = cast(indices[r], "int64")
@@ -137,27 +184,29 @@ class RoiAlign(Op[RoiAlignAttrs]):
             check = Assert(within(image, x.shape[0]), "runtime-index", message, (image, as_expr(x.shape[0])))
             total, found = cell("total", wide), cell("found")
             high, across = samples[r, 0], samples[r, 1]
-
-            def place(axis: int, p: Expr, s: Expr) -> Expr:
-                many = cast(samples[r, axis], wide)
-                return begin[r, axis] + cast(p, wide) * size[r, axis] + (cast(s, wide) + 0.5) * size[r, axis] / many
+            rows, columns = inside[0][r, ph], inside[1][r, pw]
 
             def visit(iy: Expr) -> Stmt:
                 return loop(
                     "ix",
-                    across,
+                    columns,
                     lambda ix: let(
                         "py",
-                        place(0, ph, iy),
+                        place(0, r, ph, first[0][r, ph] + iy),
                         lambda py: let(
-                            "px", place(1, pw, ix), lambda px: _sample(x, image, c, py, px, total, found, attrs)
+                            "px",
+                            place(1, r, pw, first[1][r, pw] + ix),
+                            lambda px: _sample(x, image, c, py, px, total, found, attrs),
                         ),
                     ),
                 )
 
-            many = maximum(high * across, 1)
-            result = total[()] / cast(many, wide) if attrs.mode == "avg" else total[()]
-            work = seq(loop("iy", high, visit), Store(y, (r, c, ph, pw), cast(result, y.dtype)))
+            many = maximum(cast(high, wide) * cast(across, wide), 1.0)
+            # samples outside compete with 0
+            all_seen = (rows >= high) & (columns >= across)
+            best = select(all_seen | eq(found[()], 0), total[()], maximum(total[()], 0.0))
+            result = total[()] / many if attrs.mode == "avg" else best
+            work = seq(loop("iy", rows, visit), Store(y, (r, c, ph, pw), cast(result, y.dtype)))
             start = (assign(total, 0.0), assign(found, 0))
             return scoped((total, found), check, *start, when(within(image, x.shape[0]), work))
 
@@ -175,17 +224,61 @@ class RoiAlign(Op[RoiAlignAttrs]):
             low, high = roi[1::-1] * scale - shift, roi[:1:-1] * scale - shift
             extent = high - low if attrs.half_pixel else np.maximum(high - low, 1)
             size = extent / np.array(bins, x.dtype)
-            counts = [attrs.sampling_ratio or max(int(np.ceil(s)), 0) for s in size]
+            counts = [_count(attrs, s) for s in size]
             for p in np.ndindex(*bins):
-                values = []
-                for s in np.ndindex(*counts):
-                    at = [low[a] + p[a] * size[a] + (s[a] + x.dtype.type(0.5)) * size[a] / counts[a] for a in range(2)]
-                    values.append(_neighbours(x[int(image)], at))
+                places = [_places(low[a], size[a], counts[a], p[a]) for a in range(2)]
+                seen = [
+                    _inside(place, count, d, int(_most_inside(attrs, d)))
+                    for place, count, d in zip(places, counts, x.shape[2:], strict=True)
+                ]
+                values = [_neighbours(x[int(image)], [places[0](iy), places[1](ix)]) for iy, ix in product(*seen)]
+                total = x.dtype.type(counts[0]) * x.dtype.type(counts[1])
                 if values and attrs.mode == "avg":
-                    y[(r, slice(None), *p)] = np.sum(values, (0, 1)) / len(values)
+                    y[(r, slice(None), *p)] = np.sum(values, (0, 1)) / total
                 elif values:
-                    y[(r, slice(None), *p)] = np.max(values, (0, 1))
+                    outside = any(len(s) < c for s, c in zip(seen, counts, strict=True))
+                    y[(r, slice(None), *p)] = np.maximum(np.max(values, (0, 1)), 0 if outside else -inf)
         return y.astype(args[0].dtype)
+
+
+def _count(attrs: RoiAlignAttrs, size: Any) -> int:
+    """Samples along one axis of a bin."""
+    if attrs.sampling_ratio > 0:
+        return attrs.sampling_ratio
+    return int(np.nan_to_num(np.clip(np.ceil(np.float64(size)), 0, MOST_COUNTED)))
+
+
+def _places(low: Any, size: Any, count: int, p: int) -> Callable[[int], Any]:
+    """Where the samples of one bin lie along an axis."""
+    return lambda s: low + p * size + (s + type(size)(0.5)) * size / count
+
+
+def _inside(place: Callable[[int], Any], count: int, extent: int, most: int) -> range:
+    """Samples of a bin that lie inside an axis, at most so many: places rise with the number of the sample."""
+    start = bisect_left(range(count), True, key=lambda s: not place(s) < -1)
+    stop = bisect_left(range(count), True, key=lambda s: not place(s) <= extent)
+    return range(start, max(start, min(stop, start + most)))
+
+
+def _most_inside(attrs: RoiAlignAttrs, extent: DimLike) -> DimLike:
+    """Samples of a bin inside an axis: more than half an element apart, or as many as are asked for.
+
+    Of a region so large that floats do not tell its samples apart no more are visited.
+    """
+    return attrs.sampling_ratio if attrs.sampling_ratio > 0 else add(mul(extent, 2), 4)
+
+
+def _search(count: Expr, before: Callable[[Expr], Expr], target: Buffer, at: tuple[Expr, ...]) -> Stmt:
+    """Store the first number below ``count`` for which a condition that holds up to some number fails, by bisection."""
+    low, high = cell("low"), cell("high")
+    middle = low[()] + (high[()] - low[()]) // 2
+
+    def halve(half: Var) -> Stmt:
+        return If(before(half), assign(low, half + 1), assign(high, half))
+
+    start = (assign(low, 0), assign(high, maximum(count, 0)))
+    turns = While(low[()] < high[()], let("half", middle, halve))
+    return scoped((low, high), *start, turns, Store(target, at, low[()]))
 
 
 def _sample(

@@ -124,14 +124,24 @@ def check_windows(ctx: InferCtx, attrs: WindowAttrs, rank: int) -> None:
     """Raise unless the attributes fit ``rank`` spatial axes."""
     if rank < 1:
         ctx.fail("x needs at least one spatial axis after (batch, channels)", code="rank-mismatch")
-    for name, values in (("strides", attrs.strides), ("dilations", attrs.dilations)):
+    check_steps(ctx, rank, strides=attrs.strides, dilations=attrs.dilations)
+    check_padding(ctx, rank, attrs.padding)
+
+
+def check_steps(ctx: InferCtx, rank: int, **given: tuple[int, ...]) -> None:
+    """Raise unless each attribute has positive values for ``rank`` spatial axes: none, one for all, or one each."""
+    for name, values in given.items():
         if len(values) not in (0, 1, rank):
             ctx.fail(f"{name} has {len(values)} values for {rank} spatial axes", code="attribute")
         if any(v < 1 for v in values):
             ctx.fail(f"{name} must be at least 1, got {values}", code="attribute")
-    if len(attrs.padding) not in (0, 1, rank, 2 * rank):
-        ctx.fail(f"padding has {len(attrs.padding)} values for {rank} spatial axes", code="attribute")
-    for pad in attrs.padding:
+
+
+def check_padding(ctx: InferCtx, rank: int, padding: tuple[DimLike, ...]) -> None:
+    """Raise unless the pads are at least 0, and as many as `pads_of` takes."""
+    if len(padding) not in (0, 1, rank, 2 * rank):
+        ctx.fail(f"padding has {len(padding)} values for {rank} spatial axes", code="attribute")
+    for pad in padding:
         if isinstance(pad, int) and pad < 0:
             ctx.fail(f"padding must be at least 0, got {pad}", code="attribute", help="crop with strided_slice")
         ctx.require_at_least(0, pad, "padding")

@@ -9,6 +9,8 @@ from typing import ClassVar, Protocol
 
 from relaxir.cost import Chooser, RuleChooser, TargetInfo
 from relaxir.ir import IRModule
+from relaxir.support.checks import check_kind
+from relaxir.support.errors import ArgumentError
 
 
 class Level(enum.IntEnum):
@@ -63,19 +65,32 @@ class Pass:
         raise NotImplementedError
 
     def __call__(self, module: IRModule, ctx: PassContext | None = None) -> IRModule:
-        """Transform the module in a default context."""
+        """Transform the module in a default context.
+
+        Raises:
+            ArgumentError: something else than a module.
+        """
+        check_kind("module", module, IRModule, "build one with rx.BlockBuilder, rx.parse or rx.from_onnx")
         return self.run(module, ctx or PassContext())
 
 
 @dataclass(frozen=True)
 class Pipeline(Pass):
-    """Passes in order; instruments see each step."""
+    """Passes in order; instruments see each step.
+
+    Raises:
+        ArgumentError: something else than passes.
+    """
 
     name: ClassVar[str] = "pipeline"
     passes: tuple[Pass, ...] = ()
 
     def __init__(self, passes: Iterable[Pass] = ()) -> None:
-        object.__setattr__(self, "passes", tuple(passes))
+        check_kind("passes", passes, Iterable, "pass a list of passes")
+        steps = tuple(passes)
+        for step in steps:
+            check_kind("passes", step, Pass, "make each one, e.g. rx.passes.FuseOps()")
+        object.__setattr__(self, "passes", steps)
 
     def __iter__(self) -> Iterator[Pass]:
         return iter(self.passes)
@@ -87,8 +102,14 @@ class Pipeline(Pass):
         return module
 
     def until(self, name: str) -> Pipeline:
-        """The passes up to and including the first one of that name."""
+        """The passes up to and including the first one of that name.
+
+        Raises:
+            ArgumentError: no pass has this name.
+        """
         names = [p.name for p in self.passes]
+        if name not in names:
+            raise ArgumentError(f"no pass `{name}`", code="argument-name", help=f"there are {', '.join(names)}")
         return Pipeline(self.passes[: names.index(name) + 1])
 
     def without(self, names: Sequence[str]) -> Pipeline:

@@ -18,6 +18,7 @@ from typing import ClassVar, Final
 from relaxir.ir.attrs import attr_dims, map_attrs
 from relaxir.ir.expr import Bind, Binding, CallTIR, Constant, Expr, OpCall
 from relaxir.ir.module import IRModule
+from relaxir.ir.op import Op
 from relaxir.ir.rewrite import Rewriter
 from relaxir.ir.types import TensorType, TupleType, Type, map_type, type_dims
 from relaxir.passes.base import Level, Pass, PassContext
@@ -78,6 +79,13 @@ class _Legalizer(Rewriter):
         self, call: OpCall, outs: tuple[TensorType, ...], inline: tuple[Const | None, ...], symbols: tuple[Dim, ...]
     ) -> _Known:
         """Lower the operator and add the program to the module."""
+        if type(call.op).lower is Op.lower:
+            raise UnsupportedError(
+                f"{call.op.name}: the operator has no loops of its own",
+                code="lower-unsupported",
+                span=call.span,
+                help="run Decompose before LegalizeOps, as rx.pipelines.DEFAULT does",
+            )
         func = call.op.lower(tuple(a.type for a in call.args), call.attrs, outs)  # type: ignore[misc]  # as inferred
         func = with_immediates(
             func, tuple(c for a, c in zip(call.args, inline, strict=True) if isinstance(a.type, TensorType))

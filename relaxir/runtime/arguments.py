@@ -12,6 +12,7 @@ from relaxir.ir.expr import Array
 from relaxir.ir.types import describe
 from relaxir.runtime.records import data_address
 from relaxir.runtime.signature import Signature, TensorSpec
+from relaxir.support.arrays import array_of
 from relaxir.support.bfloat16 import float32_to_bfloat16
 from relaxir.support.dtypes import info
 from relaxir.support.elements import SMALL_INTEGERS, held
@@ -67,7 +68,7 @@ def as_array(value: object, function: str, spec: TensorSpec) -> Array:
     """
     wanted = info(spec.type.dtype).numpy
     if isinstance(value, np.ndarray | np.generic):
-        array = np.asarray(value)
+        array = array_of(f"{function}: argument `{spec.name}`", value)
     elif hasattr(value, "__dlpack__"):
         array = _from_dlpack(value, function, spec)
     elif isinstance(value, int | float | bool | list | tuple):

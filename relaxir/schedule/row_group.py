@@ -38,6 +38,7 @@ from relaxir.tir.classify import match_contraction
 from relaxir.tir.expr import CHEAP_INTRINSICS
 from relaxir.tir.visit import all_exprs, buffers_of, stores_of, substitute_vars
 
+MOST_STAGES = 64  # that share a loop: looking for them takes time with the cube of their number
 PRIVATE_BYTES = 16384  # a row-local value up to this size goes to the stack
 FETCHED = 256  # least elements of a row for which the next one is asked for
 
@@ -106,17 +107,20 @@ class RowGroup:
 
 
 def find_rows(stages: Sequence[Stmt]) -> RowGroup | None:
-    """The longest run of at least two first stages that gain by sharing a loop, or None."""
+    """The longest run of at least two first stages, at most `MOST_STAGES`, that gain by sharing a loop, or None."""
     blocks: list[Block] = []
-    for s in stages:
+    for s in stages[:MOST_STAGES]:
         if not isinstance(s, Block) or not isinstance(s.body, Store) or (blocks and match_contraction(s) is not None):
             break
         blocks.append(s)
+    writes = [{s.buffer for s in stores_of(b)} for b in blocks]
+    reader, alike = _first_reader(blocks, writes), _alike(blocks)
     for count in range(len(blocks), 1, -1):
-        group = blocks[:count]
-        leading = _shared(group)
-        if leading and _worthwhile(group):
-            return RowGroup(tuple(group), leading)
+        if count > reader or count <= alike:  # otherwise nothing is gained
+            group = blocks[:count]
+            leading = _shared(group, set[Buffer]().union(*writes[:count]))
+            if leading:
+                return RowGroup(tuple(group), leading)
     return None
 
 
@@ -125,32 +129,36 @@ def one_reduction(stages: Sequence[Stmt]) -> RowGroup | None:
     first = stages[0] if stages else None
     if not isinstance(first, Block) or not isinstance(first.body, Store) or not block_reduces(first):
         return None
-    leading = _shared((first,))
+    leading = _shared((first,), {s.buffer for s in stores_of(first)})
     return RowGroup((first,), leading) if leading and leading == _spatial(first) else None
 
 
-def _worthwhile(group: Sequence[Block]) -> bool:
-    """Whether a later stage reads what an earlier one wrote, or all reduce the same (otherwise nothing is gained)."""
+def _first_reader(blocks: Sequence[Block], writes: Sequence[Set[Buffer]]) -> int:
+    """The place of the first stage that accesses what an earlier one wrote, or how many stages there are."""
     written: set[Buffer] = set()
-    for block in group:
+    for place, (block, own) in enumerate(zip(blocks, writes, strict=True)):
         if written & {e.buffer for e in accesses_of(block)}:
-            return True
-        written |= {s.buffer for s in stores_of(block)}
-    reads = [{e.buffer for e in all_exprs(b) if isinstance(e, Load)} for b in group]
-    return all(block_reduces(b) for b in group) and all(r == reads[0] for r in reads)
+            return place
+        written |= own
+    return len(blocks)
+
+
+def _alike(blocks: Sequence[Block]) -> int:
+    """How many first stages reduce the same operands."""
+    reads = [{e.buffer for e in all_exprs(b) if isinstance(e, Load)} for b in blocks]
+    return next((n for n, b in enumerate(blocks) if not block_reduces(b) or reads[n] != reads[0]), len(blocks))
 
 
 def _spatial(block: Block) -> int:
     return sum(a.kind is AxisKind.SPATIAL for a in block.axes)
 
 
-def _shared(group: Sequence[Block]) -> int:
+def _shared(group: Sequence[Block], written: Set[Buffer]) -> int:
     """How many leading axes the stages share, such that each row only uses what the same row wrote."""
     most = min(_spatial(b) for b in group)
     count = 0
     while count < most and all(b.axes[count].extent == group[0].axes[count].extent for b in group):
         count += 1
-    written = {s.buffer for b in group for s in stores_of(b)}
     while count:
         if all(_same_row(b, written, count) and _keeps_lanes(b, group, count) for b in group):
             return count

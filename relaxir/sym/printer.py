@@ -86,8 +86,8 @@ def _product(coefficient: int, factors: list[Any]) -> str:
 
 def _sum(expr: Any) -> str:
     terms = [_split(term) for term in expr.args]
-    keyed = sorted((not f, -_degree(f), _product(1, f), abs(c), c, f) for c, f in terms)
-    ordered = [(c, f) for *_, c, f in keyed]
+    # different symbols of one name compare equal here: whoever adds them up is told so elsewhere
+    ordered = sorted(terms, key=lambda t: (not t[1], -_degree(t[1]), _product(1, t[1]), abs(t[0]), t[0]))
     lead = next((i for i, (c, _) in enumerate(ordered) if c > 0), 0)
     ordered.insert(0, ordered.pop(lead))  # start with a positive term where there is one
     text = _signed(*ordered[0])[0]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 
 from relaxir.support.dtypes import dtype as canonical_dtype
+from relaxir.support.dtypes import info
 from relaxir.sym import DimLike, normalize, to_text
 
 if TYPE_CHECKING:
@@ -293,6 +294,10 @@ def const(value: int | float | bool, dtype: str = "int64") -> Const:
     name = canonical_dtype(dtype)
     if name == "bool":
         return Const(bool(value), name)
+    if isinstance(value, int) and name.startswith(("int", "uint")):
+        span = 1 << 8 * info(name).bytes
+        low = -(span >> 1) if name.startswith("int") else 0
+        return Const((value - low) % span + low, name)
     if name.startswith(("int", "uint")):
         return Const(int(np.array(value).astype(name)), name)
     if name in ("float32", "float16"):

@@ -10,6 +10,7 @@ import pytest
 import relaxir as rx
 from relaxir.cost.steps import MOST_STEPS, steps_of
 from relaxir.ops import TABLE
+from relaxir.pipelines import REFERENCE
 from relaxir.support.errors import RuntimeFailure
 from relaxir.sym import parse, split_factors
 from tests.e2e.test_absurd_sizes import runs
@@ -49,6 +50,23 @@ def test_loops_that_never_end() -> None:
     for run in runs(one(x, rx.op.sum(rx.op.broadcast_to(x, (N * MIB, N * MIB, N))))):
         with pytest.raises(RuntimeFailure):
             run(zeros(1 << 10))
+
+
+def test_searches_that_never_end() -> None:
+    """Their loops are cut into blocks, each of which counts whole."""
+    x = var(N)
+    for run in runs(one(x, rx.op.argmax(rx.op.broadcast_to(x, (1 << 60, N)), axis=0))):
+        with pytest.raises(RuntimeFailure):
+            run(zeros(1))
+
+
+def test_temporaries_of_unscheduled_kernels() -> None:
+    """No address space has room for one number for each row, though the rows are empty."""
+    x = var(N, M)
+    main: Any = rx.compile(one(x, rx.op.softmax(x)), pipeline=REFERENCE)["main"]
+    with pytest.raises(RuntimeFailure, match="bytes of temporary memory could not be allocated") as caught:
+        main(zeros(1 << 52, 0))
+    assert caught.value.code == "runtime-allocation"
 
 
 def test_the_message_of_an_endless_loop() -> None:

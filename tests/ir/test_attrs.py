@@ -110,3 +110,18 @@ def test_records_are_checked_however_they_are_made() -> None:
     attrs = rx.op.softmax(X).attrs
     with pytest.raises(InferError, match="attribute `axis` must be an integer, got 'so'"):
         replace(attrs, axis="so")  # type: ignore[call-arg]  # any record of attributes
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("softmax", {"axis": 1 << 64}),
+        ("sum", {"axes": (0, -(1 << 63) - 1)}),
+        ("reshape", {"shape": (1 << 63,)}),
+        ("clip", {"min": 10**400}),
+        ("leaky_relu", {"alpha": -(10**400)}),
+    ],
+)
+def test_numbers_beyond_all_machines(name: str, given: dict[str, object]) -> None:
+    with pytest.raises(InferError, match=f"{name}: attribute `{next(iter(given))}` must be .* more than 64 bits"):
+        getattr(rx.op, name)(X, **given)

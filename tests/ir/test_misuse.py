@@ -14,15 +14,17 @@ import relaxir as rx
 from relaxir.ir import Bind, BindingBlock, Body, Function, IRModule, OpCall
 from relaxir.ops import TABLE
 from relaxir.support.errors import (
+    ArgumentError,
     InferError,
     ParseError,
     RuntimeFailure,
     RuntimeIndexError,
     RuntimeShapeError,
     SymError,
+    UnsupportedError,
     VerifyError,
 )
-from relaxir.sym import DimLike
+from relaxir.sym import DimLike, to_text
 
 X = rx.TensorType((rx.dim("n"),), "float32")
 ONES = np.ones(3, np.float32)
@@ -132,6 +134,8 @@ def test_names_of_functions(name: str) -> None:
         (lambda: rx.TensorType((1 << 32, 0, 1 << 32, 24), "float32"), "64 bits"),
         (lambda: rx.dim("m", max=1 << 64), "64 bits"),
         (lambda: rx.dim("class"), "word of Python"),
+        (lambda: rx.TensorType(5, "float32"), "a shape is a tuple of dimensions, got 5"),
+        (lambda: rx.TensorType("n", "float32"), "a shape is a tuple of dimensions"),
     ],
 )
 def test_dimensions_that_cannot_be(make: Callable[[], object], message: str) -> None:
@@ -238,3 +242,54 @@ def test_recorded_types_are_proved_before_they_are_compiled(written: DimLike, fi
         with pytest.raises(VerifyError, match="the type is written as") as caught:
             rx.compile(module)
         assert caught.value.code == "verify-type"
+
+
+def _parsed(constants: Any) -> object:
+    return rx.parse(str(_function(lambda bb, x: x)), constants=constants)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: rx.compile(m, pipeline="x"), "pipeline: expected Pass"),
+        (lambda m: rx.compile(m, libraries=5), "libraries: expected Mapping"),
+        (lambda m: rx.Pipeline([rx.passes.FuseOps]), "passes: expected Pass"),
+        (lambda m: rx.Pipeline(5), "passes: expected Iterable"),
+        (lambda m: rx.pipelines.DEFAULT.until("Sleep"), "no pass `Sleep`"),
+        (lambda m: rx.passes.FuseOps()("x"), "module: expected IRModule"),
+        (lambda m: m.save(5), "path: expected"),
+        (lambda m: _parsed(5), "constants: expected"),
+        (lambda m: rx.BlockBuilder().function("f", [5]).__enter__(), "params: expected Var"),
+        (lambda m: rx.const([[1], [2, 3]]), "const: the value cannot be an array"),
+        (lambda m: rx.const("x", "float32"), "const: the value cannot be float32"),
+        (lambda m: rx.const(np.ma.masked_array([1.0], [True])), "masks are not read"),
+        (lambda m: rx.evaluate(m, "main", [[1], [2, 3]]), "argument 0 cannot be an array"),
+        (lambda m: rx.evaluate(m, "main", np.ma.masked_array(np.ones(2, np.float32), True)), "masks are not read"),
+        (lambda m: rx.compile(m)["main"](np.ma.masked_array(np.ones(2, np.float32), True)), "masks are not read"),
+    ],
+)
+def test_what_is_not_what_it_should_be(call: Callable[[Any], object], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        call(_function(lambda bb, x: rx.op.exp(x)))
+
+
+def test_parameters_whose_names_are_none() -> None:
+    with pytest.raises(VerifyError, match="cannot be the name of a parameter"):
+        rx.BlockBuilder().function("f", [rx.Var("a\0", X)]).__enter__()
+
+
+def test_composite_operators_have_no_loops() -> None:
+    with pytest.raises(UnsupportedError, match="nonzero: the operator has no loops of its own"):
+        rx.passes.LegalizeOps()(_function(lambda bb, x: rx.op.nonzero(x)))
+
+
+def test_symbols_of_one_name_in_a_sum() -> None:
+    """They cannot be told apart in text, and have no order."""
+    other = rx.Var("y", rx.TensorType((rx.dim("n", min=2),), "float32"))
+    bb = rx.BlockBuilder()
+    with (
+        pytest.raises(InferError, match="two different symbols named `n`"),
+        bb.function("f", [rx.Var("x", X), other]),
+    ):
+        pass
+    assert to_text(rx.dim("n") + rx.dim("n", min=2)) == "n + n"

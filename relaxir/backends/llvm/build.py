@@ -12,7 +12,7 @@ from relaxir.backends.llvm.cache import ObjectCache, emitter_digest
 from relaxir.backends.llvm.call_ir import HostFunction
 from relaxir.backends.llvm.compile import CompileOptions, Unit
 from relaxir.backends.llvm.emit import emit_module, run_together
-from relaxir.backends.llvm.emit_sites import SiteTable
+from relaxir.backends.llvm.emit_sites import SiteTable, failures
 from relaxir.backends.llvm.host_emit import import_symbol
 from relaxir.backends.llvm.host_profile import Stamps
 from relaxir.backends.llvm.host_query import query_program
@@ -25,7 +25,7 @@ from relaxir.runtime.events import SYMBOL
 from relaxir.support.clock import Clock
 from relaxir.tir import CallLibrary, PrimFunc
 from relaxir.tir.printer import prim_func_text
-from relaxir.tir.visit import asserts_of, walk
+from relaxir.tir.visit import walk
 
 ALIGNMENT = 64  # of each constant: one cache line
 
@@ -88,7 +88,7 @@ def kernel_unit(
 
     Those named in ``together`` may run beside others. The messages of the kernels are entered into ``sites`` at once.
     """
-    numbers = [sites.add(s.code, s.message, s.span)[1] for f in kernels.values() for s in asserts_of(f.body)]
+    numbers = [sites.add(*site)[1] for f in kernels.values() for site in failures(f.body)]
 
     def write() -> str:
         with options.clock("emit"):

@@ -18,11 +18,12 @@ from relaxir.backends.llvm.host_emit import NO_KERNELS, write_host
 from relaxir.backends.llvm.host_profile import Stamps
 from relaxir.backends.llvm.host_query import Query, query_program, query_symbol
 from relaxir.backends.llvm.target import Target
-from relaxir.tir.expr import Var, const
+from relaxir.tir.expr import Var, as_expr, const
 from relaxir.tir.func import PrimFunc
 from relaxir.tir.host import Together
-from relaxir.tir.stmt import For, ForKind
-from relaxir.tir.visit import last_loops, stores_of, walk
+from relaxir.tir.idle import without_idle_nests
+from relaxir.tir.stmt import AxisKind, Block, For, ForKind, Seq, Stmt
+from relaxir.tir.visit import last_loops, map_stmt, stores_of, walk
 
 
 def emit_module(
@@ -72,6 +73,8 @@ def run_together(hosts: Iterable[PrimFunc]) -> frozenset[str]:
 
 def write_kernel(module: ModuleText, name: str, func: PrimFunc, sites: SiteTable, together: bool = False) -> None:
     """Write one kernel into a module."""
+    loops = map_stmt(func.body, on_stmt=lambda s: as_loops(s) if isinstance(s, Block) else s)
+    func = replace(func, body=without_idle_nests(loops))
     kernel = Kernel(module, sites, name)
     kernel.workspace = Value("%ws", "ptr")
     if together:
@@ -101,3 +104,15 @@ def write_kernel(module: ModuleText, name: str, func: PrimFunc, sites: SiteTable
     kernel.w.line("ret i32 0")
     head = f"define i32 {kernel_symbol(name)}({', '.join(parameters)}) {attributes(kernel)}"
     module.define(kernel_symbol(name), f"{head} {{\nentry:\n{kernel.w.body()}\n}}")
+
+
+def as_loops(block: Block) -> Stmt:
+    """Return a stage as plain nested loops: a correct form for any block."""
+    body: Stmt = block.body
+    for axis in reversed([a for a in block.axes if a.kind is AxisKind.REDUCE]):
+        body = For(axis.var, as_expr(axis.extent), body)
+    if block.init is not None:
+        body = Seq((block.init, body))
+    for axis in reversed([a for a in block.axes if a.kind is AxisKind.SPATIAL]):
+        body = For(axis.var, as_expr(axis.extent), body)
+    return body

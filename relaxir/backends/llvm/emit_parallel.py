@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from relaxir.backends.llvm import emit_ops as ops
-from relaxir.backends.llvm.emit_analysis import body_cost, contains, expr_cost, invariant_stores
+from relaxir.backends.llvm.emit_analysis import body_cost, expr_cost, invariant_stores
 from relaxir.backends.llvm.emit_env import Bound
-from relaxir.backends.llvm.emit_sites import SiteTable
-from relaxir.backends.llvm.emit_stmt import Statements, as_loops
+from relaxir.backends.llvm.emit_sites import SiteTable, failures
+from relaxir.backends.llvm.emit_stmt import Statements
 from relaxir.backends.llvm.emit_stream import LARGE, LINE, fence, streamed_results
 from relaxir.backends.llvm.emit_writer import ModuleText, Value, int_value, symbol
 from relaxir.backends.llvm.together_ir import RECORD_WORDS
@@ -17,7 +17,7 @@ from relaxir.support.dtypes import info
 from relaxir.sym import mul, product
 from relaxir.tir.expr import Binary, BinOp, Const, Expr, Load, Var
 from relaxir.tir.func import PrimFunc
-from relaxir.tir.stmt import Assert, Block, For, ForKind, Stmt, Store, Switch
+from relaxir.tir.stmt import For, ForKind, Stmt, Store, Switch
 from relaxir.tir.visit import child_exprs, child_stmts, walk_expr
 
 GRAIN: Final = 16384
@@ -91,7 +91,7 @@ class Kernel(Statements):
             self._defer(later, body, record, count, total, amount)
         for loop in loops:
             self.w.touch_all(_stores(loop))
-        if contains(stmt.body, Assert):
+        if any(failures(stmt.body)):
             self._check()
         return True
 
@@ -195,8 +195,6 @@ class Kernel(Statements):
 
     def work(self, stmt: Stmt) -> Value:
         """Write an estimate of the operations one run of a statement takes."""
-        if isinstance(stmt, Block):
-            return self.work(as_loops(stmt))
         if isinstance(stmt, Switch):
             with self.bind_dim(stmt.dim, int_value(stmt.high - 1)):
                 return self.work(stmt.body)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
-from typing import Final
 
 from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_access import Place
@@ -14,6 +13,7 @@ from relaxir.backends.llvm.emit_analysis import element_bytes, invariant_stores,
 from relaxir.backends.llvm.emit_dot import dot4
 from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
 from relaxir.backends.llvm.emit_scan import LEAST, STEPS, Running, prefixes, running
+from relaxir.backends.llvm.emit_sites import NO_MEMORY, STACK_LIMIT
 from relaxir.backends.llvm.emit_transpose import transposed, transposing_square
 from relaxir.backends.llvm.emit_vector import Vectors
 from relaxir.backends.llvm.emit_writer import Value, int_value
@@ -21,12 +21,10 @@ from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
 from relaxir.tir.buffer import Scope
 from relaxir.tir.build import identity
-from relaxir.tir.expr import Binary, BinOp, Expr, Load, Var, as_expr
+from relaxir.tir.expr import Binary, BinOp, Expr, Load, Var
 from relaxir.tir.stmt import (
     Alloc,
     Assert,
-    AxisKind,
-    Block,
     Combine,
     For,
     ForKind,
@@ -40,9 +38,6 @@ from relaxir.tir.stmt import (
     While,
 )
 from relaxir.tir.visit import map_expr, stores_of, walk
-
-STACK_LIMIT: Final = 1 << 16
-"""Temporaries of constant size up to this many bytes live on the stack whatever their scope says."""
 
 
 class Statements(Vectors):
@@ -69,8 +64,6 @@ class Statements(Vectors):
             self._alloc(stmt)
         elif isinstance(stmt, If):
             self._if(stmt)
-        elif isinstance(stmt, Block):
-            self.emit(as_loops(stmt))
         elif isinstance(stmt, Switch):
             self._switch(stmt)
         elif isinstance(stmt, While):
@@ -318,6 +311,8 @@ class Statements(Vectors):
         self.module.declare("malloc", "ptr", ["i64"])
         self.module.declare("free", "void", ["ptr"])
         block = self.w.here(f"call ptr @malloc({size.typed})", "ptr")
+        code, site = self.sites.add(*NO_MEMORY)
+        self.fail_unless(self.w.here(f"icmp ne ptr {block.text}, null", "i1"), code, site, [size])
         self.bases[stmt.buffer] = block
         self.w.touch(stmt.buffer)
         self.heap += (block,)
@@ -411,15 +406,3 @@ class Statements(Vectors):
 
 def _is_lanes(stmt: Stmt) -> bool:
     return isinstance(stmt, For) and stmt.kind is ForKind.VECTOR
-
-
-def as_loops(block: Block) -> Stmt:
-    """Return a stage as plain nested loops: a correct form for any block."""
-    body: Stmt = block.body
-    for axis in reversed([a for a in block.axes if a.kind is AxisKind.REDUCE]):
-        body = For(axis.var, as_expr(axis.extent), body)
-    if block.init is not None:
-        body = Seq((block.init, body))
-    for axis in reversed([a for a in block.axes if a.kind is AxisKind.SPATIAL]):
-        body = For(axis.var, as_expr(axis.extent), body)
-    return body

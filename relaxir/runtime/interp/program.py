@@ -45,6 +45,7 @@ from relaxir.tir import (
     Var,
     While,
 )
+from relaxir.tir.idle import without_idle_nests
 
 Array = NDArray[Any]
 
@@ -110,6 +111,8 @@ class Machine(Storing):
             initialised = True
         if not axes:
             self.run(block.body)
+            return
+        if any(self.size(a.extent) <= 0 for a in axes if initialised or a.kind is AxisKind.SPATIAL):
             return
         rest = axes[1:]
         leaf: Stmt = block if not rest else Block(block.name, rest, block.body, block.init)
@@ -307,4 +310,4 @@ def run_prim_func(func: PrimFunc, arrays: Sequence[Array], dims: Mapping[str, in
     if missing:
         raise InternalError(f"no value for dimension `{missing[0]}` of a tensor program")
     with np.errstate(all="ignore"):
-        Machine(func, arrays, dims).run(func.body)
+        Machine(func, arrays, dims).run(without_idle_nests(func.body))
