@@ -13,6 +13,7 @@ from typing import Final
 
 from onnx import GraphProto, NodeProto, ValueInfoProto
 
+from relaxir.frontends.elements import with_elements
 from relaxir.frontends.onnx.convert_math import Converter
 from relaxir.frontends.onnx.expand import expand, has_function
 from relaxir.frontends.onnx.graphs import describe, stated_ranks, subgraphs
@@ -23,7 +24,7 @@ from relaxir.frontends.onnx.table import CONVERTERS
 from relaxir.frontends.onnx.tensors import ELEMENT_TYPES, MOST_AXES, MOST_ELEMENTS, TensorReader, element_type
 from relaxir.frontends.onnx.values import Item, Items, Value, copied
 from relaxir.ir.builder import BlockBuilder
-from relaxir.ir.expr import Expr, Function, TupleExpr, Var
+from relaxir.ir.expr import Expr, TupleExpr, Var
 from relaxir.ir.module import IRModule
 from relaxir.ir.types import TensorType
 from relaxir.ir.types import describe as type_text
@@ -89,9 +90,7 @@ class Importer:
             outputs = [r.materialize(self.bb) for r in values]
             self.bb.emit_func_output(outputs[0] if len(outputs) == 1 else TupleExpr(tuple(outputs)))
         module = self.bb.get()
-        formats = (*held, *(v.element for v in values))
-        types = (t.dtype for t in (*inputs, *(v.type for v in values)))
-        return with_elements(module, tuple(f or t * (t == "bfloat16") for f, t in zip(formats, types, strict=True)))
+        return with_elements(module, (*held, *(v.element for v in values)))
 
     @staticmethod
     def tensor(name: str, item: Item) -> Value:
@@ -410,17 +409,6 @@ def element_of(info: ValueInfoProto) -> str:
     """The narrow format of a model's input or output, if it has one."""
     narrow = NARROW.get(info.type.tensor_type.elem_type)
     return narrow.name if narrow else ""
-
-
-def with_elements(module: IRModule, formats: tuple[str, ...]) -> IRModule:
-    """The module with the element formats of inputs and results noted, if there are any."""
-    func = module["main"]
-    assert isinstance(func, Function)
-    if not any(formats):
-        return module
-    return replace(
-        module, functions={**module.functions, "main": replace(func, attrs={**func.attrs, "elements": formats})}
-    )
 
 
 def check_output(info: ValueInfoProto, value: Value) -> None:

@@ -115,6 +115,13 @@ def convolution(n: Node) -> Value:
     return unbatched(n, n.emit("conv_transpose", x, weight, bias, **attrs), added)
 
 
+def convolution_by_time(n: Node) -> Value:
+    """Convolution of (time, batch, channels) by a kernel of (time, in, out)."""
+    x, kernel = n.permute(n.value("self"), (1, 2, 0)), n.permute(n.value("weight"), (2, 1, 0))
+    y = n.emit("conv", x, kernel, n.value("bias"), padding=(n.integer("pad"),) * 2)
+    return n.permute(y, (2, 0, 1))
+
+
 # ---- normalisation -------------------------------------------------------------------------------------------------
 
 
@@ -183,9 +190,7 @@ def rms_norm(n: Node) -> Value | tuple[Value, ...]:
     """Root mean square over the trailing axes."""
     x = n.value("input")
     axes = tuple(range(-len(n.dims("normalized_shape")), 0))
-    default = float(np.finfo(np.float64 if x.type.dtype == "float64" else np.float32).eps)
-    if not n.has("eps") and x.type.dtype in ("float16", "bfloat16"):
-        default = 2.0**-10 if x.type.dtype == "float16" else 2.0**-7
+    default = float(np.finfo(np.float64 if x.type.dtype == "float64" else np.float32).eps)  # halves compute in float32
     epsilon = float(n.number("eps", default))
     y = n.emit("rms_norm", x, n.optional("weight"), axes=axes, epsilon=epsilon)
     if not isinstance(n.fx.meta.get("val"), tuple | list):
@@ -300,6 +305,7 @@ NN: Final[Mapping[str, Converter]] = MappingProxyType(
         "baddbmm": addmm("batch1", "batch2"),
         "bilinear": bilinear,
         "bmm": matmul(second="mat2"),
+        "conv_tbc": convolution_by_time,
         "dot": matmul(second="tensor"),
         "einsum": einsum,
         "instance_norm": instance_norm,

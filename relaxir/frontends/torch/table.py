@@ -8,6 +8,7 @@ from typing import Final
 
 import torch
 
+from relaxir.frontends.torch.activation import ACTIVATION
 from relaxir.frontends.torch.control import CONTROL
 from relaxir.frontends.torch.counts import COUNTS
 from relaxir.frontends.torch.creation import CREATION
@@ -23,7 +24,20 @@ from relaxir.frontends.torch.shape import SHAPE
 from relaxir.frontends.torch.sizes import FUNCTION, SIZES
 
 ATEN: Final[Mapping[str, Converter]] = MappingProxyType(
-    {**COUNTS, **CREATION, **ELEMENTWISE, **INDEX, **NN, **ORDER, **POOL, **RECURRENT, **REDUCTION, **SHAPE, **SIZES}
+    {
+        **ACTIVATION,
+        **COUNTS,
+        **CREATION,
+        **ELEMENTWISE,
+        **INDEX,
+        **NN,
+        **ORDER,
+        **POOL,
+        **RECURRENT,
+        **REDUCTION,
+        **SHAPE,
+        **SIZES,
+    }
 )
 """Converters by the name of the ATen packet: ``add`` for ``aten.add.Tensor``."""
 OTHER: Final[Mapping[str, Converter]] = MappingProxyType({**FUNCTION, **CONTROL})
