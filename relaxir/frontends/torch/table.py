@@ -14,6 +14,7 @@ from relaxir.frontends.torch.counts import COUNTS
 from relaxir.frontends.torch.creation import CREATION
 from relaxir.frontends.torch.elementwise import ELEMENTWISE
 from relaxir.frontends.torch.index import INDEX
+from relaxir.frontends.torch.loss import LOSS
 from relaxir.frontends.torch.nn import NN
 from relaxir.frontends.torch.node import Converter, target_name
 from relaxir.frontends.torch.order import ORDER
@@ -22,6 +23,7 @@ from relaxir.frontends.torch.recurrent import RECURRENT
 from relaxir.frontends.torch.reduction import REDUCTION
 from relaxir.frontends.torch.shape import SHAPE
 from relaxir.frontends.torch.sizes import FUNCTION, SIZES
+from relaxir.frontends.torch.special import SPECIAL
 
 ATEN: Final[Mapping[str, Converter]] = MappingProxyType(
     {
@@ -30,6 +32,7 @@ ATEN: Final[Mapping[str, Converter]] = MappingProxyType(
         **CREATION,
         **ELEMENTWISE,
         **INDEX,
+        **LOSS,
         **NN,
         **ORDER,
         **POOL,
@@ -37,6 +40,7 @@ ATEN: Final[Mapping[str, Converter]] = MappingProxyType(
         **REDUCTION,
         **SHAPE,
         **SIZES,
+        **SPECIAL,
     }
 )
 """Converters by the name of the ATen packet: ``add`` for ``aten.add.Tensor``."""
