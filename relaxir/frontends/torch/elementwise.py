@@ -325,8 +325,6 @@ BINARY: Final[Mapping[str, str]] = MappingProxyType(
         "multiply": "multiply",
         "maximum": "maximum",
         "minimum": "minimum",
-        "atan2": "atan2",
-        "arctan2": "atan2",
     }
 )
 
@@ -368,6 +366,7 @@ ELEMENTWISE: Final[Mapping[str, Converter]] = MappingProxyType(
         **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout", "native_dropout"), dropout),
         "add": scaled("add"),
         "angle": angle,
+        **dict.fromkeys(("arctan2", "atan2"), lambda n: n.emit("atan2", *n.pair(n.out_dtype))),
         "addcdiv": fused("divide"),
         "addcmul": fused("multiply"),
         "clamp": clamp,

@@ -15,7 +15,7 @@ REDUCTION: Final = ("none", "mean", "sum")
 
 
 def multilabel_margin(n: Node) -> Value:
-    """Sums of ``max(0, 1 - x[t] + x[c]) / classes``: targets ``t`` end before the first -1, classes ``c`` are others."""
+    """Sums of ``max(0, 1 - x[t] + x[c]) / classes``: targets ``t`` end before the first -1, ``c`` are no targets."""
     x, target = n.value(), n.cast(n.value("target"), "int64")
     rank, classes = x.type.rank, x.type.shape[-1]
     ended = n.emit("cumsum", n.cast(n.emit("equal", target, -1), "int64"), axis=-1)

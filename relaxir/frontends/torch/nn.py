@@ -68,8 +68,8 @@ def trilinear(n: Node) -> Value:
 
 
 def outer(n: Node) -> Value:
-    """All products of two vectors."""
-    a, b = n.pair() if "other" in n.args else (n.value(), n.value("vec2"))
+    """All products of two vectors, in their common dtype."""
+    a, b = (n.operand(n.args[k], n.out_dtype) for k in ("self", "vec2"))
     return n.emit("multiply", n.reshape(a, (a.type.shape[0], 1)), b)
 
 
@@ -77,6 +77,17 @@ def einsum(n: Node) -> Value:
     """Sums of products by an equation."""
     tensors = [n.cast(t, n.out_dtype) for t in n.get("tensors")]
     return n.emit("einsum", *tensors, equation=n.get("equation").replace(" ", ""))
+
+
+def determinant(n: Node) -> Value | tuple[Value, ...]:
+    """Determinants of square matrices; the factors that torch keeps beside are for gradients."""
+    x = n.value("self" if "self" in n.args else "A")
+    y = n.emit("det", x)
+    if not isinstance(n.fx.meta.get("val"), tuple | list):
+        return y
+    if n.used(1) or n.used(2):
+        n.unsupported("the factors of a matrix")
+    return y, x, x
 
 
 # ---- convolution ---------------------------------------------------------------------------------------------------
@@ -306,6 +317,7 @@ NN: Final[Mapping[str, Converter]] = MappingProxyType(
         "bilinear": bilinear,
         "bmm": matmul(second="mat2"),
         "conv_tbc": convolution_by_time,
+        **dict.fromkeys(("_linalg_det", "det", "linalg_det"), determinant),
         "dot": matmul(second="tensor"),
         "einsum": einsum,
         "instance_norm": instance_norm,
