@@ -79,7 +79,7 @@ class Gelu(Unary[GeluAttrs]):
     def scalar(self, x: Expr, attrs: GeluAttrs) -> Expr:
         """Follow the class's formula."""
         if attrs.approximate == "none":
-            return x * 0.5 * (call(Intrinsic.ERF, x * SQRT_HALF) + 1.0)
+            return x * call(Intrinsic.NORMAL_CDF, x)
         inner = (x + x * x * x * 0.044715) * SQRT_2_OVER_PI
         return x * 0.5 * (call(Intrinsic.TANH, inner) + 1.0)
 

@@ -230,7 +230,7 @@ class Attention(Op[AttentionAttrs]):
             peak = top[i]
             return peak if attrs.empty_rows == "nan" else select(eq(peak, -np.inf), const(0, wide), peak)
 
-        f.compute(weights, lambda *i: call(Intrinsic.EXP, scores[i] - shift(i[:-1])))
+        f.compute(weights, lambda *i: call(Intrinsic.EXP_NONPOSITIVE, scores[i] - shift(i[:-1])))
         f.reduce(total, (heads.keys,), Combine.SUM, lambda *i: weights[i])
 
         def term(*i: Expr) -> Expr:

@@ -128,7 +128,10 @@ class LogSumExp(Reduce):
         # an infinite maximum must not be subtracted: inf - inf is NaN where the answer is inf or -inf
         f.compute(shift, lambda *i: select(call(Intrinsic.ISINF, top[i]), const(0, wide), top[i]))
         f.reduce(
-            total, rows.inner, Combine.SUM, lambda *i: call(Intrinsic.EXP, load_wide(x, rows.full(i)) - shift[i[:k]])
+            total,
+            rows.inner,
+            Combine.SUM,
+            lambda *i: call(Intrinsic.EXP_NONPOSITIVE, load_wide(x, rows.full(i)) - shift[i[:k]]),
         )
         row = kept_of(rows, y)
         f.compute(y, lambda *i: cast(call(Intrinsic.LOG, total[row(i)]) + shift[row(i)], y.dtype))

@@ -117,7 +117,7 @@ class Softmax(RowWise):
         wide = compute_dtype(x.dtype)
         top = row_max(f, x, rows)
         power = y if y.dtype == wide else f.temp("power", x.shape, wide)
-        f.compute(power, lambda *i: call(Intrinsic.EXP, load_wide(x, i) - top[rows.row(i)]), "power")
+        f.compute(power, lambda *i: call(Intrinsic.EXP_NONPOSITIVE, load_wide(x, i) - top[rows.row(i)]), "power")
         total, inverse = (f.temp(n, rows.outer, wide) for n in ("total", "inverse"))
         f.reduce(total, rows.inner, Combine.SUM, lambda *i: power.at(rows.full(i)))
         f.compute(inverse, lambda *i: const(1.0, wide) / total[i])  # one division per row: they are slow
@@ -143,7 +143,10 @@ class LogSoftmax(RowWise):
         top = row_max(f, x, rows)
         total, log = (f.temp(n, rows.outer, top.dtype) for n in ("total", "log"))
         f.reduce(
-            total, rows.inner, Combine.SUM, lambda *i: call(Intrinsic.EXP, load_wide(x, rows.full(i)) - top[i[:-1]])
+            total,
+            rows.inner,
+            Combine.SUM,
+            lambda *i: call(Intrinsic.EXP_NONPOSITIVE, load_wide(x, rows.full(i)) - top[i[:-1]]),
         )
         f.compute(log, lambda *i: call(Intrinsic.LOG, total[i]))
         f.compute(y, lambda *i: cast(load_wide(x, i) - top[rows.row(i)] - log[rows.row(i)], y.dtype))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from relaxir.schedule.program import Program
 from relaxir.tir import (
@@ -27,6 +28,8 @@ from relaxir.tir.classify import match_contraction, plain_store, reduce_vars, sp
 from relaxir.tir.visit import buffers_of, map_expr, stores_of, substitute_vars
 
 STAGES = 7  # raw scores, scores, maximum, exponentials, sum, weighted sum, result
+
+EXPONENTIALS: Final = (Intrinsic.EXP, Intrinsic.EXP_NONPOSITIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,7 @@ def _is_power(store: Store, score: Store, peak: Buffer, axes: Sequence[Axis]) ->
     """Whether a stage is ``exp(score - f(peak))`` at its own point, for any f."""
     own = tuple(a.var for a in axes)
     value = store.value
-    if not (isinstance(value, Call) and value.fn is Intrinsic.EXP and is_identity(store.indices, own)):
+    if not (isinstance(value, Call) and value.fn in EXPONENTIALS and is_identity(store.indices, own)):
         return False
     inner = value.arg
     if not (isinstance(inner, Binary) and inner.op is BinOp.SUB and isinstance(inner.a, Load)):

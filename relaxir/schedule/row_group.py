@@ -40,7 +40,12 @@ from relaxir.tir.visit import all_exprs, buffers_of, stores_of, substitute_vars
 
 PRIVATE_BYTES = 16384  # a row-local value up to this size goes to the stack
 FETCHED = 256  # least elements of a row for which the next one is asked for
-COSTLY = frozenset({Intrinsic.EXP, Intrinsic.EXPM1, Intrinsic.TANH, Intrinsic.ERF, Intrinsic.SIGMOID, Intrinsic.LOG})
+COSTLY = frozenset(
+    {
+        Intrinsic.EXP, Intrinsic.EXP_NONPOSITIVE, Intrinsic.EXPM1, Intrinsic.TANH, Intrinsic.ERF, Intrinsic.NORMAL_CDF,
+        Intrinsic.SIGMOID, Intrinsic.LOG,
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

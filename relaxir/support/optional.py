@@ -1,4 +1,4 @@
-"""The one way to reach a module that needs an optional package."""
+"""The one way to reach a module at its first use only: one that needs an optional or a large package."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from types import ModuleType
 from relaxir.support.errors import LoadError
 
 
-def load(module: str, extra: str) -> ModuleType:
-    """Import a module of relaxir whose third-party imports belong to an extra.
+def load(module: str, extra: str = "") -> ModuleType:
+    """Import a module of relaxir whose third-party imports belong to an extra, or take much memory (no ``extra``).
 
     Raises LoadError (``extra-missing``) with the command to run when one of them is not installed.
     """
@@ -22,5 +22,5 @@ def load(module: str, extra: str) -> ModuleType:
         raise LoadError(
             f"{module} needs the package `{package}`, which is not installed",
             code="extra-missing",
-            help=f"run `pip install relaxir[{extra}]`",
+            help=f"run `pip install {f'relaxir[{extra}]' if extra else package}`",
         ) from error

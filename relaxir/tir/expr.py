@@ -61,6 +61,7 @@ class Intrinsic(enum.Enum):
     NOT = "not"  # logical on bool, bitwise on integers
     SIGN = "sign"
     EXP = "exp"
+    EXP_NONPOSITIVE = "exp_nonpositive"  # e^x for x that is above 0 by rounding at most: a row less its maximum
     EXPM1 = "expm1"
     LOG = "log"
     LOG1P = "log1p"
@@ -80,6 +81,7 @@ class Intrinsic(enum.Enum):
     ACOSH = "acosh"
     ATANH = "atanh"
     ERF = "erf"
+    NORMAL_CDF = "normal_cdf"  # (1 + erf(x / sqrt 2)) / 2, the distribution function of the standard normal
     SIGMOID = "sigmoid"
     FLOOR = "floor"
     CEIL = "ceil"

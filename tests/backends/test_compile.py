@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from relaxir.backends.llvm import worker as worker_program
 from relaxir.backends.llvm.cache import ObjectCache
-from relaxir.backends.llvm.compile import CompileOptions, Workers, compile_objects
+from relaxir.backends.llvm.compile import WORKER, CompileOptions, Workers, compile_objects
 from relaxir.backends.llvm.elf_read import read_object
 from relaxir.backends.llvm.errors import InternalCompilerError
 from relaxir.backends.llvm.target import Target
@@ -139,10 +138,7 @@ def test_closing_does_not_wait_for_a_child_that_holds_the_pipes(target: Target) 
 
 
 def test_the_worker_needs_nothing_of_relaxir() -> None:
-    path = Path(worker_program.__file__)
-    script = (
-        f"import runpy, sys; runpy.run_path({str(path)!r}); print([m for m in sys.modules if m.startswith('relaxir')])"
-    )
+    script = f"import runpy, sys; runpy.run_path({str(WORKER)!r}); print([m for m in sys.modules if m.startswith('relaxir')])"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd="/", check=True)
     assert result.stdout.strip() == "[]"
 

@@ -40,14 +40,17 @@ def plain(low, high, count=COUNT):
 
 
 _erf = np.vectorize(math.erf)
+_normal_cdf = np.vectorize(lambda x: math.erfc(-x * math.sqrt(0.5)) / 2, otypes=[np.float64])
 CASES = {
     Intrinsic.EXP: (np.exp, 1.0, [plain(-104, 89), spread(-30, 4)]),
+    Intrinsic.EXP_NONPOSITIVE: (np.exp, 1.0, [plain(-104, 0), spread(-30, 4)]),
     Intrinsic.EXPM1: (np.expm1, 2.0, [plain(-20, 88.7), spread(-30, 4)]),
     Intrinsic.LOG: (np.log, 1.0, [2.0 ** plain(-149, 128), 1 + spread(-24, -1)]),
     Intrinsic.LOG2: (np.log2, 2.0, [2.0 ** plain(-149, 128), 1 + spread(-24, -1)]),
     Intrinsic.LOG1P: (np.log1p, 2.0, [2.0 ** plain(-149, 128), -(2.0 ** plain(-100, 0)), spread(-3, -0.1)]),
     Intrinsic.TANH: (np.tanh, 2.0, [plain(-10, 10), spread(-40, 5)]),
     Intrinsic.ERF: (_erf, 2.0, [plain(-5, 5), spread(-40, 3)]),
+    Intrinsic.NORMAL_CDF: (_normal_cdf, 3.0, [plain(0, 9), abs(spread(-40, -1))]),
     Intrinsic.SIGMOID: (lambda x: 1 / (1 + np.exp(-x)), 3.0, [plain(-100, 20), spread(-20, 4)]),
     Intrinsic.SIN: (np.sin, 2.0, [plain(-1e5, 1e5), plain(-7, 7), spread(-40, 4), spread(17, 31, 4096)]),
     Intrinsic.COS: (np.cos, 2.0, [plain(-1e5, 1e5), plain(-7, 7), spread(-40, 4), spread(17, 31, 4096)]),
@@ -59,6 +62,10 @@ CASES = {
 EDGES = np.array(
     [0.0, -0.0, INF, -INF, NAN, 1.0, -1.0, 1e-45, -1e-45, 3e38, -3e38, 1e-38, 89.0, -104.5, 2.0**29, -2.0], np.float32
 )
+ELSEWHERE = {
+    Intrinsic.EXP_NONPOSITIVE: EDGES > 40,  # not defined
+    Intrinsic.NORMAL_CDF: (EDGES < -0.5) & (EDGES > -7),  # has bounds of its own
+}
 
 
 def kernel(fn, kind):
@@ -109,16 +116,34 @@ def test_bounds(jit, fn):
 @pytest.mark.parametrize("fn", list(CASES), ids=lambda fn: fn.value)
 def test_edges(jit, fn):
     reference, bound, _ = CASES[fn]
-    y = np.zeros_like(EDGES)
-    jit(f"v_{fn.value}", EDGES, y)
+    x = EDGES[~ELSEWHERE[fn]] if fn in ELSEWHERE else EDGES
+    y = np.zeros_like(x)
+    jit(f"v_{fn.value}", x, y)
     with np.errstate(all="ignore"):
-        expected = reference(EDGES.astype(np.float64)).astype(np.float32)
-    np.testing.assert_array_equal(np.isnan(y), np.isnan(expected), err_msg=str(EDGES))
+        expected = reference(x.astype(np.float64)).astype(np.float32)
+    np.testing.assert_array_equal(np.isnan(y), np.isnan(expected), err_msg=str(x))
     special = np.isinf(expected) | (expected == 0)
-    np.testing.assert_array_equal(y[special], expected[special], err_msg=str(EDGES[special]))
+    np.testing.assert_array_equal(y[special], expected[special], err_msg=str(x[special]))
     zero = expected == 0
-    np.testing.assert_array_equal(np.signbit(y[zero]), np.signbit(expected[zero]), err_msg=str(EDGES[zero]))
+    np.testing.assert_array_equal(np.signbit(y[zero]), np.signbit(expected[zero]), err_msg=str(x[zero]))
     assert ulps(y, expected.astype(np.float64)).max(initial=0) <= bound + 0.5
+
+
+@pytest.mark.parametrize(("low", "high", "bound"), [(-2, 0, 2e-6), (-4, -2, 2e-5), (-7, -4, 2e-3)])
+def test_the_tail_of_the_normal_distribution(jit, low, high, bound):
+    x = plain(low, high).astype(np.float32)
+    y = np.zeros_like(x)
+    assert jit("v_normal_cdf", x, y) == 0
+    np.testing.assert_allclose(y, _normal_cdf(x.astype(np.float64)), rtol=bound, atol=0)
+
+
+def test_numbers_that_are_none_stay_so(jit):
+    """Also those whose bits are not the usual ones."""
+    x = np.array([0x7FC00000, 0x7FC001FF, 0xFFC00080, 0x7FFFFFFF], np.uint32).view(np.float32)
+    for fn in CASES:
+        y = np.zeros_like(x)
+        jit(f"v_{fn.value}", x, y)
+        assert np.isnan(y).all(), fn
 
 
 def test_pow(jit):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,3 +55,16 @@ def test_compile_is_the_only_build(builds: list[str], tmp_path: Path, monkeypatc
     rx.memory(exe)
     rx.cost(exe)
     assert len(builds) == built
+
+
+def test_a_process_that_only_runs_a_library_has_no_llvm(tmp_path: Path) -> None:
+    """LLVM would be a third of its memory."""
+    rx.compile(mlp()).export(tmp_path / "mlp.so")
+    script = (
+        "import sys, numpy as np, relaxir as rx\n"
+        f"main = rx.load({str(tmp_path / 'mlp.so')!r})['main']\n"
+        "main(np.ones((3, 24), np.float32))\n"
+        "print('llvmlite.binding' in sys.modules)"
+    )
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["False"]

@@ -110,11 +110,12 @@ BINARY = {
     BinOp.DOT4: dot4,
 }  # fmt: skip
 CALLS = {
-    Intrinsic.NEG: np.negative, Intrinsic.ABS: np.abs, Intrinsic.NOT: np.invert, Intrinsic.SIGN: np.sign, Intrinsic.EXP: np.exp,
+    Intrinsic.NEG: np.negative, Intrinsic.ABS: np.abs, Intrinsic.NOT: np.invert, Intrinsic.SIGN: np.sign, Intrinsic.EXP: np.exp, Intrinsic.EXP_NONPOSITIVE: np.exp,
     Intrinsic.EXPM1: np.expm1, Intrinsic.LOG: np.log, Intrinsic.LOG1P: np.log1p, Intrinsic.LOG2: np.log2, Intrinsic.SQRT: np.sqrt,
     Intrinsic.RSQRT: lambda x: x.dtype.type(1) / np.sqrt(x), Intrinsic.SIN: np.sin, Intrinsic.COS: np.cos, Intrinsic.TAN: np.tan,
     Intrinsic.ASIN: np.arcsin, Intrinsic.ACOS: np.arccos, Intrinsic.ATAN: np.arctan, Intrinsic.SINH: np.sinh, Intrinsic.COSH: np.cosh,
     Intrinsic.TANH: np.tanh, Intrinsic.ASINH: np.arcsinh, Intrinsic.ACOSH: np.arccosh, Intrinsic.ATANH: np.arctanh,
+    Intrinsic.NORMAL_CDF: lambda x: x.dtype.type(math.erfc(-x * math.sqrt(0.5)) / 2),
     Intrinsic.ERF: lambda x: x.dtype.type(math.erf(x)), Intrinsic.SIGMOID: lambda x: x.dtype.type(1) / (x.dtype.type(1) + np.exp(-x)),
     Intrinsic.FLOOR: np.floor, Intrinsic.CEIL: np.ceil, Intrinsic.ROUND: np.rint, Intrinsic.TRUNC: np.trunc, Intrinsic.ISNAN: np.isnan,
     Intrinsic.ISINF: np.isinf,

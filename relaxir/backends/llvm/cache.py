@@ -17,8 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-import llvmlite
-import llvmlite.binding as llvm
+from relaxir.support.optional import load
 
 EMITTER_VERSION: Final = "1"
 """Raised when the same request would give other code for a reason the text does not show."""
@@ -57,8 +56,8 @@ class ObjectCache:
         self.lookups = 0
         """Objects asked for so far."""
         self._unscanned: int | None = None
-        version = f"{EMITTER_VERSION}\0{llvmlite.__version__}\0{'.'.join(map(str, llvm.llvm_version_info))}\0"
-        self._salt = version.encode()
+        version = load("relaxir.backends.llvm.machine").version()
+        self._salt = f"{EMITTER_VERSION}\0{version}\0".encode()
 
     def key(self, request: bytes, identity: str) -> str:
         """Return the name of the object that ``request`` (target and options) makes of a text or what stands for it."""

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import selectors
+import struct
 import subprocess
 import sys
 import tempfile
@@ -20,18 +21,24 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Literal, Self
+from typing import IO, Final, Literal, Self
 
 import llvmlite
 
-from relaxir.backends.llvm import worker as worker_program
 from relaxir.backends.llvm.cache import ObjectCache
 from relaxir.backends.llvm.errors import InternalCompilerError
 from relaxir.backends.llvm.target import Target
-from relaxir.backends.llvm.worker import ANSWER, REQUEST
 
 Passes = Literal["none", "sroa"]
 Output = Literal["object", "assembly"]
+REQUEST: Final = struct.Struct("<IQ")
+"""Lengths of a request's header and text; the protocol is described in worker.py, which is not imported here: LLVM
+would come with it."""
+ANSWER: Final = struct.Struct("<BQ")
+"""Status and length of an answer."""
+WORKER: Final = Path(__file__).with_name("worker.py")
+"""The program that workers run."""
+
 Progress = Callable[[int, int], None]
 """Called as ``progress(done, total)`` after each text."""
 
@@ -83,7 +90,7 @@ class _Worker:
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed in stop
         site = Path(llvmlite.__file__).resolve().parent.parent
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(worker_program.__file__).resolve()), str(site)],
+            [sys.executable, "-I", "-S", str(WORKER.resolve()), str(site)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,

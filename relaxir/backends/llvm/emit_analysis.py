@@ -184,7 +184,8 @@ class LaneCheck:
 # ---- widths and costs
 
 _HEAVY: Final = MappingProxyType({
-    Intrinsic.EXP: 22, Intrinsic.EXPM1: 28, Intrinsic.LOG: 30, Intrinsic.LOG1P: 40, Intrinsic.LOG2: 30,
+    Intrinsic.EXP: 22, Intrinsic.EXP_NONPOSITIVE: 18, Intrinsic.EXPM1: 28, Intrinsic.NORMAL_CDF: 30,
+    Intrinsic.LOG: 30, Intrinsic.LOG1P: 40, Intrinsic.LOG2: 30,
     Intrinsic.SIN: 40, Intrinsic.COS: 40, Intrinsic.TANH: 35, Intrinsic.ERF: 40, Intrinsic.SIGMOID: 30,
     Intrinsic.SQRT: 8, Intrinsic.RSQRT: 14,
 })  # fmt: skip

@@ -5,14 +5,14 @@ once for the processor of this machine and keeps only the features that code gen
 machine always gives the same target. Nothing here starts LLVM at import.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-import llvmlite.binding as llvm
-
 from relaxir.backends.llvm.cpuid import X86_BITS, CpuBit
+from relaxir.support.optional import load
 
 
 @dataclass(frozen=True)
@@ -132,16 +132,14 @@ _X86_DENIABLE: Final = (
 
 @lru_cache(maxsize=1)
 def _native() -> Target:
-    triple = llvm.get_default_triple()
-    arch = triple.split("-", 1)[0]
+    machine = load("relaxir.backends.llvm.machine").this_machine()
+    arch = machine.triple.split("-", 1)[0]
     if arch != "x86_64":
-        base = Target.parse(triple)
-        return replace(base, name="native", cpu=llvm.get_host_cpu_name())
-    host: dict[str, bool] = dict(llvm.get_host_cpu_features())
-    return native_x86(triple, llvm.get_host_cpu_name(), host)
+        return replace(Target.parse(machine.triple), name="native", cpu=machine.cpu)
+    return native_x86(machine.triple, machine.cpu, machine.features)
 
 
-def native_x86(triple: str, cpu: str, host: dict[str, bool]) -> Target:
+def native_x86(triple: str, cpu: str, host: Mapping[str, bool]) -> Target:
     """Return the target of an x86-64 machine.
 
     ``host`` is LLVM's report of its processor: feature name to presence.

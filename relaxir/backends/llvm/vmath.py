@@ -1,7 +1,8 @@
 """Elementary functions in single precision as straight-line code, the same for scalars and vectors.
 
 Largest errors in units of the last place, against double precision (tests/backends/test_vmath.py), on targets with
-fused multiply-add: exp 1, expm1 2, log 1, log2 2, log1p 2, tanh 2, erf 2, sigmoid 3, sin and cos 2, pow 1, rsqrt 2.
+fused multiply-add: exp 1, expm1 2, log 1, log2 2, log1p 2, tanh 2, erf 2, sigmoid 3, sin and cos 2, pow 1, rsqrt 2;
+the normal distribution function 3 above 0, below it relatively 2e-6 to -2, 2e-5 to -4 and 2e-3 to -7.
 Signed zeros, infinities, NaN and denormals come out as in the C library.
 """
 
@@ -89,6 +90,16 @@ class Maths:
         for c in reversed(coefficients[:-1]):
             result = self.fma(result, x, c)
         return result
+
+    def poly_halves(self, x: Value, coefficients: Sequence[float]) -> Value:
+        """The same by its even and odd powers: two chains of half the length, for one more operation."""
+        square = self.mul(x, x)
+        return self.fma(self.poly(square, coefficients[1::2]), x, self.poly(square, coefficients[::2]))
+
+    def negative(self, a: Value) -> Value:
+        """Whether the sign bit is set."""
+        bits, zero = self.bits(a), self.w.splat(int_value(0, self.int_type), self.width)
+        return self.w.pure(f"icmp slt {bits.typed}, {zero.text}", "i1", self.width, (bits,))
 
     def bits(self, a: Value) -> Value:
         """The bits as an integer."""
@@ -214,15 +225,7 @@ def exp(w: Writer, x: Value) -> Value:
     """
     m = _maths(w, x)
     if _has_scaling(m):
-        if x.width % _SCALED:
-            return _shortened(w, exp(w, _lengthened(w, x)), x.width)
-        limited = m.clamp(x, -104.0, 89.0)
-        shifted = m.fma(limited, t.LOG2E, _MAGIC / 16)
-        n, k = m.sub(shifted, _MAGIC / 16), m.bits(shifted)
-        r = _exp_rest(m, limited, n)
-        more = m.fma(m.poly(r, t.EXP_SHORT), r, _looked_up(m, t.SIXTEENTHS_LOST, k))
-        root = _looked_up(m, t.SIXTEENTHS, k)
-        return _scaled_by_power(m, m.fma(root, more, root), n)
+        return _exp_by_sixteenths(m, x, 89.0)
     limited = m.clamp(x, -104.0, 89.0)
     # n and n/2 land in the low bits of two numbers with the exponents' bias already added, so that shifts alone give
     # 2^(n/2) and, of their difference, 2^(n - n/2); products keep NaN
@@ -230,6 +233,34 @@ def exp(w: Writer, x: Value) -> Value:
     p = m.poly(_exp_rest(m, limited, m.sub(shifted, _MAGIC + 254.0)), t.EXP)
     rest = m.int_op("sub", m.bits(shifted), m.bits(half))
     return m.mul(m.mul(p, m.real(m.int_op("shl", m.bits(half), 23))), m.real(m.int_op("shl", rest, 23)))
+
+
+def _exp_by_sixteenths(m: Maths, x: Value, high: float | None) -> Value:
+    """e^x with AVX-512 for x up to ``high``, where the result is infinite (None: x does not come near it)."""
+    if x.width % _SCALED:
+        longer = _lengthened(m.w, x)
+        return _shortened(m.w, _exp_by_sixteenths(_maths(m.w, longer), longer, high), x.width)
+    limited = m.clamp(x, -104.0, high)
+    shifted = m.fma(limited, t.LOG2E, _MAGIC / 16)
+    n, k = m.sub(shifted, _MAGIC / 16), m.bits(shifted)
+    r = _exp_rest(m, limited, n)
+    more = m.fma(m.poly(r, t.EXP_SHORT), r, _looked_up(m, t.SIXTEENTHS_LOST, k))
+    root = _looked_up(m, t.SIXTEENTHS, k)
+    return _scaled_by_power(m, m.fma(root, more, root), n)
+
+
+def exp_nonpositive(w: Writer, x: Value) -> Value:
+    """e^x for x up to 40: no limit above, and one constant power of two that makes denormal results."""
+    m = _maths(w, x)
+    if x.type == "double":
+        return libm(w, "exp", x)
+    if _has_scaling(m):
+        return _exp_by_sixteenths(m, x, None)
+    limited = m.clamp(x, -104.0, None)
+    bias = _MAGIC + 127.0 + 64.0
+    shifted = m.fma(limited, t.LOG2E, bias)
+    p = m.poly(_exp_rest(m, limited, m.sub(shifted, bias)), t.EXP)
+    return m.mul(m.mul(p, m.real(m.int_op("shl", m.bits(shifted), 23))), 2.0**-64)
 
 
 def _power_of_two(m: Maths, n: Value) -> Value:
@@ -303,14 +334,14 @@ def log1p(w: Writer, x: Value) -> Value:
 
 
 def tanh(w: Writer, x: Value) -> Value:
-    """A polynomial below 0.625, from there on 1 - 2/(e^2x + 1)."""
+    """A polynomial below 0.625, and for NaN, from there on 1 - 2/(e^2x + 1)."""
     m = _maths(w, x)
     a = m.fabs(x)
     e = exp_clamped(w, m.mul(m.clamp(a, None, 10.0), 2.0))
     large = m.sub(1.0, m.div(2.0, m.add(e, 1.0)))
     s = m.mul(x, x)
     small = m.fma(m.mul(m.poly(s, t.TANH), s), a, a)
-    return m.copysign(m.choose(m.test("olt", a, 0.625), small, large), x)
+    return m.copysign(m.choose(m.test("ult", a, 0.625), small, large), x)
 
 
 def erf(w: Writer, x: Value) -> Value:
@@ -326,10 +357,24 @@ def erf(w: Writer, x: Value) -> Value:
     return m.copysign(m.choose(m.test("ogt", a, 0.921875), large, small), x)
 
 
+def normal_cdf(w: Writer, x: Value) -> Value:
+    """The normal distribution function: the tail of |x| is 2^q(|x|), and 0 from 7 on; the other side is 1 less it."""
+    m = _maths(w, x)
+    if x.type == "double":
+        return m.mul(libm(w, "erfc", m.mul(x, -(0.5**0.5))), 0.5)
+    a = m.fabs(x)
+    q = m.poly_halves(a, t.NORMAL_TAIL)
+    bias = _MAGIC + 127.0
+    shifted = m.add(q, bias)
+    tail = m.mul(m.poly(m.sub(q, m.sub(shifted, bias)), t.EXP2), m.real(m.int_op("shl", m.bits(shifted), 23)))
+    tail = m.choose(m.test("ogt", a, 7.0), 0.0, tail)
+    return m.choose(m.negative(x), tail, m.sub(1.0, tail))
+
+
 def sigmoid(w: Writer, x: Value) -> Value:
     """1/(1 + e^-x), from e^-|x| so that nothing overflows and small results keep their digits."""
     m = _maths(w, x)
-    e = exp(w, m.neg(m.fabs(x))) if x.type == "float" else libm(w, "exp", m.neg(m.fabs(x)))
+    e = exp_nonpositive(w, m.neg(m.fabs(x)))
     return m.div(m.choose(m.test("olt", x, 0.0), e, 1.0), m.add(e, 1.0))
 
 
@@ -434,6 +479,9 @@ FUNCTIONS: Final[Mapping[Intrinsic, Callable[[Writer, Value], Value]]] = Mapping
 )  # fmt: skip
 """Single precision."""
 GENERIC: Final[Mapping[Intrinsic, Callable[[Writer, Value], Value]]] = MappingProxyType(
-    {Intrinsic.SIGMOID: sigmoid, Intrinsic.RSQRT: rsqrt}
-)
+    {
+        Intrinsic.SIGMOID: sigmoid, Intrinsic.RSQRT: rsqrt, Intrinsic.EXP_NONPOSITIVE: exp_nonpositive,
+        Intrinsic.NORMAL_CDF: normal_cdf,
+    }
+)  # fmt: skip
 """Both precisions."""

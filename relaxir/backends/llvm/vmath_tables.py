@@ -12,6 +12,8 @@ EXP_LN2_HIGH: Final = 0.693145751953125
 EXP_LN2_LOW: Final = 1.428606765330187e-06
 EXP: Final = (1.0, 1.0, 0.49999994, 0.166665211, 0.0416682623, 0.00836867001, 0.00138210249)
 """e^r for |r| <= ln(2)/2."""
+EXP2: Final = (1.0, 0.693147004, 0.240222469, 0.0555071086, 0.0096712932, 0.00132695551)
+"""2^f for |f| <= 1/2, to 9e-8."""
 EXP_SHORT: Final = (1.0, 0.50001398, 0.16666971)
 """(e^r - 1)/r for |r| <= ln(2)/32."""
 SIXTEENTHS: Final = tuple(struct.unpack("<16f", struct.pack("<16f", *(2.0 ** (k / 16) for k in range(16)))))
@@ -36,6 +38,13 @@ ERF_SMALL: Final = (1.28379166e-1, -3.76125336e-1, 1.12819925e-1, -2.67681349e-2
 ERF_LARGE: Final = (-1.28717512e-1, -6.34846687e-1, -1.06777877e-1)
 ERF_LARGE_EVEN: Final = (2.42546219e-2, -3.88396438e-3)
 ERF_LARGE_ODD: Final = (3.83197126e-4, -1.72853470e-5)
+
+NORMAL_TAIL: Final = (
+    -1.0, -1.15110850334, -0.459173619747, -0.0526094809175, 0.00722671998665, -0.000252175639616, -0.000147680781083,
+    3.5410495912e-05, -3.53091104444e-06, 1.37574744485e-07,
+)  # fmt: skip
+"""log2 of the standard normal's tail above a, for 0 <= a <= 7: a minimax fit that allows 5e-8 times the result and
+more beyond 2.5, rounded as above."""
 
 SIN: Final = (-1.6666654611e-1, 8.3321608736e-3, -1.9515295891e-4)
 """(sin(r)/r - 1) / r^2 in r^2, for |r| <= pi/4."""

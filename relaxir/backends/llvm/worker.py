@@ -21,10 +21,8 @@ if __name__ == "__main__" and len(sys.argv) > 1:
 
 import llvmlite.binding as llvm
 
-REQUEST = struct.Struct("<IQ")
-"""Lengths of a request's header and text."""
+REQUEST = struct.Struct("<IQ")  # compile.py, the other end, has the same two: neither file can import the other's
 ANSWER = struct.Struct("<BQ")
-"""Status and length of an answer."""
 
 
 def initialize() -> None:

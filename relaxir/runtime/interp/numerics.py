@@ -175,6 +175,13 @@ def _erf(x: Array) -> Array:
     return np.asarray(_ERF(x), np.float64)
 
 
+_ERFC: Final = np.frompyfunc(math.erfc, 1, 1)
+
+
+def _normal_cdf(x: Array) -> Array:
+    return np.asarray(0.5 * _ERFC(-math.sqrt(0.5) * x), np.float64)
+
+
 def _sigmoid(x: Array) -> Array:
     small = np.exp(-np.abs(x))  # never overflows
     return np.where(x >= 0, 1.0, small) / (1.0 + small)
@@ -200,6 +207,7 @@ UNARY: Final[Mapping[Intrinsic, Unary]] = MappingProxyType(
         Intrinsic.NOT: np.invert,
         Intrinsic.SIGN: np.sign,
         Intrinsic.EXP: _via_float64(np.exp),
+        Intrinsic.EXP_NONPOSITIVE: _via_float64(np.exp),
         Intrinsic.EXPM1: _via_float64(np.expm1),
         Intrinsic.LOG: _via_float64(np.log),
         Intrinsic.LOG1P: _via_float64(np.log1p),
@@ -219,6 +227,7 @@ UNARY: Final[Mapping[Intrinsic, Unary]] = MappingProxyType(
         Intrinsic.ACOSH: _via_float64(np.arccosh),
         Intrinsic.ATANH: _via_float64(np.arctanh),
         Intrinsic.ERF: _via_float64(_erf),
+        Intrinsic.NORMAL_CDF: _via_float64(_normal_cdf),
         Intrinsic.SIGMOID: _via_float64(_sigmoid),
         Intrinsic.FLOOR: _whole(np.floor),
         Intrinsic.CEIL: _whole(np.ceil),

@@ -330,7 +330,7 @@ class Steps:
             seq(Store(buffers.peak, (i,), low), For(c, self.size, Let(value, score, keep), ForKind.VECTOR)),
         )
         n, old, new = Var("i"), Var("old", dtype), Var("new", dtype)
-        ratio = select(eq(old, new), const(1.0, dtype), Call(Intrinsic.EXP, old - new))
+        ratio = select(eq(old, new), const(1.0, dtype), Call(Intrinsic.EXP_NONPOSITIVE, old - new))
         update = seq(
             Store(state.top, (row + n,), new),
             Store(buffers.ratio, (n,), ratio),
@@ -339,7 +339,7 @@ class Steps:
         )
         step = Let(old, state.top[row + n], Let(new, maximum(old, buffers.peak[n]), update))
         i2, c2, weight, shift = Var("i"), Var("c"), Var("weight", dtype), Var("shift", dtype)
-        power = Call(Intrinsic.EXP, buffers.scores[i2, c2] - shift)
+        power = Call(Intrinsic.EXP_NONPOSITIVE, buffers.scores[i2, c2] - shift)
         lanes = seq(Store(buffers.scores, (i2, c2), weight), Store(buffers.part, (i2,), weight, Combine.SUM))
         powers = loop(
             i2, rows, Let(shift, buffers.peak[i2], For(c2, self.size, Let(weight, power, lanes), ForKind.VECTOR))
