@@ -40,6 +40,10 @@ OPERATORS: MappingProxyType[str, Callable[[Any], Any]] = MappingProxyType(
         "indices behind the last offset": lambda x: F.embedding_bag(
             ROWS, x, torch.tensor([0, 2, 2, 4]), mode="sum", include_last_offset=True
         ),
+        "inputs without a batch": lambda x: [
+            F.pixel_shuffle(x.T[:, :, None], 2), F.pixel_unshuffle(x[None, :, None, :].repeat(1, 1, 2, 1), 2),
+            F.scaled_dot_product_attention(x, x, x), F.scaled_dot_product_attention(x, x, x, x @ x.T > 0, scale=0.3),
+        ],
         "targets before the first -1": lambda x: [
             F.multilabel_margin_loss(x[:4], TARGET, reduction=r) for r in ("none", "mean", "sum")
         ],

@@ -272,7 +272,7 @@ def heads(n: Node, x: Value, lead: tuple[DimLike, ...]) -> Value:
         if len(shape) == 4 and shape[0] == 1 != lead[0]:
             return n.broadcast(x, (lead[0], *shape[1:]))
         return x
-    if len(shape) == 2:
+    if len(shape) == 2 and lead:
         return x
     flat = product(shape[:-2])
     return n.reshape(x, (1, flat, *shape[-2:]) if len(lead) < 2 else (flat, 1, *shape[-2:]))

@@ -344,14 +344,15 @@ def border(mode: str) -> Converter:
     return lambda n: pad_with(n, mode, n.get("value", 0))
 
 
-def pixel_shuffle(n: Node) -> Value:
-    """Channels to blocks of pixels, channels outermost."""
-    return n.emit("depth_to_space", n.value(), size=n.integer("upscale_factor"), mode="CRD")
+def rearranged(name: str, factor: str) -> Converter:
+    """Channels to blocks of pixels or back, channels outermost; any number of axes before them."""
 
+    def convert(n: Node) -> Value:
+        x, lead = n.value(), n.shape[:-3]
+        y = n.emit(name, n.reshape(x, (product(lead), *n.shape[-3:])), size=n.integer(factor), mode="CRD")
+        return n.reshape(y, (*lead, *y.type.shape[1:]))
 
-def pixel_unshuffle(n: Node) -> Value:
-    """Blocks of pixels to channels, channels outermost."""
-    return n.emit("space_to_depth", n.value(), size=n.integer("downscale_factor"), mode="CRD")
+    return convert
 
 
 def slice_scatter(n: Node) -> Value:
@@ -422,8 +423,8 @@ SHAPE: Final[Mapping[str, Converter]] = MappingProxyType(
         "numpy_T": lambda n: n.permute(n.value(), tuple(reversed(range(len(n.shape))))),
         "pad": pad,
         "permute": permute,
-        "pixel_shuffle": pixel_shuffle,
-        "pixel_unshuffle": pixel_unshuffle,
+        "pixel_shuffle": rearranged("depth_to_space", "upscale_factor"),
+        "pixel_unshuffle": rearranged("space_to_depth", "downscale_factor"),
         "repeat": repeat,
         "repeat_interleave": repeat_interleave,
         "roll": roll,
