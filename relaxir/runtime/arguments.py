@@ -10,6 +10,7 @@ import numpy as np
 
 from relaxir.ir.expr import Array
 from relaxir.ir.types import describe
+from relaxir.runtime.dlpack import from_dlpack
 from relaxir.runtime.records import data_address
 from relaxir.runtime.signature import Signature, TensorSpec
 from relaxir.support.arrays import array_of
@@ -88,7 +89,9 @@ def as_array(value: object, function: str, spec: TensorSpec) -> Array:
                 f"{function}: argument `{spec.name}` has dtype {array.dtype.name}, expected {spec.type.dtype}",
                 code="argument-dtype",
                 notes=(f"declared {describe(spec.type)}",),
-                help=f'convert it: {spec.name}.astype("{wanted.name}")',
+                help="pass an array of ml_dtypes.bfloat16, or its bits as uint16"
+                if spec.type.dtype == "bfloat16"
+                else f'convert it: {spec.name}.astype("{wanted.name}")',
             )
         array = array.astype(wanted)
     if array.ndim != spec.type.rank:
@@ -214,7 +217,7 @@ def _converted(value: object, function: str, spec: TensorSpec) -> Array:
 
 def _from_dlpack(value: object, function: str, spec: TensorSpec) -> Array:
     try:
-        return np.from_dlpack(value)  # type: ignore[arg-type]  # anything with __dlpack__
+        return from_dlpack(value, spec.type.dtype == "bfloat16")
     except (BufferError, RuntimeError, TypeError) as error:
         raise ArgumentError(
             f"{function}: argument `{spec.name}` cannot be read through DLPack: {error}",

@@ -11,6 +11,7 @@ from typing import Final
 
 from onnx import GraphProto, NodeProto, ValueInfoProto
 
+from relaxir.frontends.elements import with_elements
 from relaxir.frontends.onnx.expand import expand
 from relaxir.frontends.onnx.graphs import describe, stated_ranks
 from relaxir.frontends.onnx.input_types import InputTypes
@@ -22,7 +23,7 @@ from relaxir.frontends.onnx.table import CONVERTERS
 from relaxir.frontends.onnx.tensors import ELEMENT_TYPES, TensorReader
 from relaxir.frontends.onnx.values import Item, Items, Value, copied
 from relaxir.ir.builder import BlockBuilder
-from relaxir.ir.expr import Expr, Function, TupleExpr, Var
+from relaxir.ir.expr import Expr, TupleExpr, Var
 from relaxir.ir.module import IRModule
 from relaxir.support.errors import InferError, LoadError, RelaxirError, UnsupportedError, reason
 from relaxir.sym import Dim, DimLike, SymError, to_text
@@ -80,9 +81,7 @@ class Importer:
             outputs = [r.materialize(self.bb) for r in values]
             self.bb.emit_func_output(outputs[0] if len(outputs) == 1 else TupleExpr(tuple(outputs)))
         module = self.bb.get()
-        formats = (*held, *(v.element for v in values))
-        types = (t.dtype for t in (*inputs, *(v.type for v in values)))
-        return with_elements(module, tuple(f or t * (t == "bfloat16") for f, t in zip(formats, types, strict=True)))
+        return with_elements(module, (*held, *(v.element for v in values)))
 
     @staticmethod
     def tensor(name: str, item: Item) -> Value:
@@ -310,17 +309,6 @@ def element_of(info: ValueInfoProto) -> str:
     """The narrow format of a model's input or output, if it has one."""
     narrow = NARROW.get(info.type.tensor_type.elem_type)
     return narrow.name if narrow else ""
-
-
-def with_elements(module: IRModule, formats: tuple[str, ...]) -> IRModule:
-    """The module with the element formats of inputs and results noted, if there are any."""
-    func = module["main"]
-    assert isinstance(func, Function)
-    if not any(formats):
-        return module
-    return replace(
-        module, functions={**module.functions, "main": replace(func, attrs={**func.attrs, "elements": formats})}
-    )
 
 
 def check_output(info: ValueInfoProto, value: Value) -> None:

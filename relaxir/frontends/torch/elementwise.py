@@ -128,18 +128,6 @@ def clamp(n: Node) -> Value:
     return result
 
 
-def hardtanh(n: Node) -> Value:
-    """Clamped to constant bounds."""
-    x = n.value()
-    low, high = n.get("min_val", -1), n.get("max_val", 1)
-    return n.emit("minimum", n.emit("maximum", x, n.operand(low, x.type.dtype)), n.operand(high, x.type.dtype))
-
-
-def relu6(n: Node) -> Value:
-    """Clamped to 0..6."""
-    return n.emit("minimum", n.emit("maximum", n.value(), 0), 6)
-
-
 def where(n: Node) -> Value | tuple[Value, ...]:
     """Choice by a mask; without values the positions where it holds."""
     condition = n.truth(n.value("condition"))
@@ -206,60 +194,6 @@ def dropout(n: Node) -> Value | tuple[Value, ...]:
     return (x, n.full(x.type.shape, True, "bool")) if isinstance(n.fx.meta.get("val"), tuple | list) else x
 
 
-def gelu(n: Node) -> Value:
-    """Exact or by tanh."""
-    return n.emit("gelu", n.value(), approximate=n.get("approximate", "none"))
-
-
-def with_number(name: str, argument: str, attr: str, default: float) -> Converter:
-    """An operator of a float with one number."""
-    return lambda n: n.emit(name, n.value(), **{attr: float(n.number(argument, default))})
-
-
-def elu(n: Node) -> Value:
-    """Exponential linear unit with its three factors."""
-    x = n.value()
-    alpha, scale, inner = (float(n.number(k, 1.0)) for k in ("alpha", "scale", "input_scale"))
-    if inner != 1.0:
-        n.unsupported("input_scale other than 1")
-    if scale == 1.0:
-        return n.emit("elu", x, alpha=alpha)
-    return n.emit("multiply", n.emit("elu", x, alpha=alpha), scale)
-
-
-def softplus(n: Node) -> Value:
-    """``log(1 + exp(beta * x)) / beta``; linear beyond the threshold, where both agree."""
-    x = n.value()
-    beta = float(n.number("beta", 1.0))
-    if beta == 1.0:
-        return n.emit("softplus", x)
-    return n.emit("divide", n.emit("softplus", n.emit("multiply", x, beta)), beta)
-
-
-def log_sigmoid(n: Node) -> Value | tuple[Value, ...]:
-    """``-softplus(-x)``."""
-    x = n.value()
-    y = n.emit("negative", n.emit("softplus", n.emit("negative", x)))
-    return (y, x) if isinstance(n.fx.meta.get("val"), tuple | list) else y
-
-
-def prelu(n: Node) -> Value:
-    """Slopes of channels, or as they broadcast."""
-    x, slope = n.value(), n.value("weight")
-    if slope.type.rank == 1 and x.type.rank > 2:
-        slope = n.reshape(slope, (slope.type.shape[0], *(1,) * (x.type.rank - 2)))
-    return n.emit("prelu", x, slope)
-
-
-def glu(n: Node) -> Value:
-    """First half times the sigmoid of the second."""
-    x = n.value()
-    axis = n.axis(default=-1)
-    half = x.type.shape[axis] // 2
-    a, b = n.emit_tuple("split", x, sizes=(half, half), axis=axis)
-    return n.emit("multiply", a, n.emit("sigmoid", b))
-
-
 def times(name: str, factor: float, inside: bool = False) -> Converter:
     """An operator with a factor inside or outside."""
 
@@ -287,13 +221,12 @@ def frac(n: Node) -> Value:
     return n.emit("subtract", n.value(), n.emit("trunc", n.value()))
 
 
-def rrelu(n: Node) -> Value | tuple[Value, ...]:
-    """At inference a leaky relu of the mean slope; the functional form also gives the noise."""
-    if n.flag("training"):
-        n.unsupported("training mode")
-    slope = (n.number("lower", 1 / 8) + n.number("upper", 1 / 3)) / 2
-    y = n.emit("leaky_relu", n.value(), alpha=float(slope))
-    return (y, n.value("noise")) if isinstance(n.fx.meta.get("val"), tuple | list) else y
+def sign(n: Node) -> Value:
+    """-1, 0 or 1; 0 for NaN."""
+    x = n.value()
+    if not info(x.type.dtype).is_float:
+        return x if x.type.dtype == "bool" else n.emit("sign", x)
+    return n.emit("where", n.emit("isnan", x), n.scalar(0, x.type.dtype), n.emit("sign", x))
 
 
 def signbit(n: Node) -> Value:
@@ -392,8 +325,6 @@ BINARY: Final[Mapping[str, str]] = MappingProxyType(
         "multiply": "multiply",
         "maximum": "maximum",
         "minimum": "minimum",
-        "atan2": "atan2",
-        "arctan2": "atan2",
     }
 )
 
@@ -406,11 +337,6 @@ ELEMENTWISE: Final[Mapping[str, Converter]] = MappingProxyType(
                 ("abs", "abs"),
                 ("bitwise_not", "bitwise_not"),
                 ("neg", "negative"),
-                ("relu", "relu"),
-                ("sign", "sign"),
-                ("sgn", "sign"),
-                ("silu", "silu"),
-                ("mish", "mish"),
             )
         },
         **{k: rounding(k) for k in ("ceil", "floor", "round", "trunc")},
@@ -440,9 +366,9 @@ ELEMENTWISE: Final[Mapping[str, Converter]] = MappingProxyType(
         **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout", "native_dropout"), dropout),
         "add": scaled("add"),
         "angle": angle,
+        **dict.fromkeys(("arctan2", "atan2"), lambda n: n.emit("atan2", *n.pair(n.out_dtype))),
         "addcdiv": fused("divide"),
         "addcmul": fused("multiply"),
-        "celu": with_number("celu", "alpha", "alpha", 1.0),
         "clamp": clamp,
         "clamp_max": clamp,
         "clamp_min": clamp,
@@ -457,33 +383,18 @@ ELEMENTWISE: Final[Mapping[str, Converter]] = MappingProxyType(
         "deg2rad": times("negative", -pi / 180),
         "div": divide,
         "divide": divide,
-        "elu": elu,
         "erfc": erfc,
         "exp2": times("exp", log(2), inside=True),
         "frac": frac,
-        "gelu": gelu,
-        "glu": glu,
-        "hardsigmoid": lambda n: n.emit("hard_sigmoid", n.value(), alpha=1 / 6, beta=0.5),
-        "hardswish": unary("hard_swish"),
-        "hardtanh": hardtanh,
-        "leaky_relu": with_number("leaky_relu", "negative_slope", "alpha", 0.01),
         "ldexp": ldexp,
         "lerp": lerp,
         "log10": times("log", 1 / log(10)),
-        "log_sigmoid": log_sigmoid,
-        "log_sigmoid_forward": log_sigmoid,
         "masked_fill": masked_fill,
         "pow": power,
-        "prelu": prelu,
-        "_prelu_kernel": prelu,
-        "relu6": relu6,
-        "rrelu": rrelu,
-        "rrelu_with_noise": rrelu,
-        "rrelu_with_noise_functional": rrelu,
         "rsub": scaled("subtract", reverse=True),
-        "selu": unary("selu"),
+        "sgn": sign,
+        "sign": sign,
         "signbit": signbit,
-        "softplus": softplus,
         "special_expit": float_unary("sigmoid"),
         "square": square,
         "sub": scaled("subtract"),

@@ -18,7 +18,7 @@ from relaxir.frontends.torch.tensors import extremes
 from relaxir.frontends.values import Value
 from relaxir.ops.indexing import expand_target
 from relaxir.support.dtypes import info
-from relaxir.sym import DimLike, product
+from relaxir.sym import DimLike, product, sub
 
 
 def embedding(n: Node) -> Value:
@@ -309,8 +309,7 @@ def embedding_bag(n: Node) -> Value | tuple[Value | None, ...]:
     weight, rows = n.value("weight"), n.indices(n.value("indices"))
     offsets = n.cast(n.value("offsets"), "int64")
     mode = n.integer("mode")
-    if n.flag("include_last_offset"):
-        offsets = n.emit("strided_slice", offsets, axes=(0,), begin=(0,), size=(offsets.type.shape[0] - 1,))
+    # what comes after the last offset, if that is an end, makes one bag more, which is left out at last
     count, bags, width, dtype = rows.type.shape[0], offsets.type.shape[0], weight.type.shape[1], weight.type.dtype
     place = n.emit("arange", start=0, stop=count, step=1, dtype="int64")
     bag = n.emit("subtract", n.emit("searchsorted", offsets, place, right=True), 1)
@@ -334,6 +333,9 @@ def embedding_bag(n: Node) -> Value | tuple[Value | None, ...]:
         result = n.emit("scatter_nd", n.full((bags, width), 0, dtype), where, kept, reduction="add")
         if mode == 1:
             result = n.emit("divide", result, n.reshape(n.emit("maximum", sizes, 1), (bags, 1)))
+    if n.flag("include_last_offset"):
+        front = {"axes": (0,), "begin": (0,), "size": (sub(bags, 1),)}
+        result, sizes = n.emit("strided_slice", result, **front), n.emit("strided_slice", sizes, **front)
     return result, bag, n.cast(sizes, "int64"), None
 
 

@@ -68,8 +68,8 @@ def trilinear(n: Node) -> Value:
 
 
 def outer(n: Node) -> Value:
-    """All products of two vectors."""
-    a, b = n.pair() if "other" in n.args else (n.value(), n.value("vec2"))
+    """All products of two vectors, in their common dtype."""
+    a, b = (n.operand(n.args[k], n.out_dtype) for k in ("self", "vec2"))
     return n.emit("multiply", n.reshape(a, (a.type.shape[0], 1)), b)
 
 
@@ -77,6 +77,17 @@ def einsum(n: Node) -> Value:
     """Sums of products by an equation."""
     tensors = [n.cast(t, n.out_dtype) for t in n.get("tensors")]
     return n.emit("einsum", *tensors, equation=n.get("equation").replace(" ", ""))
+
+
+def determinant(n: Node) -> Value | tuple[Value, ...]:
+    """Determinants of square matrices; the factors that torch keeps beside are for gradients."""
+    x = n.value("self" if "self" in n.args else "A")
+    y = n.emit("det", x)
+    if not isinstance(n.fx.meta.get("val"), tuple | list):
+        return y
+    if n.used(1) or n.used(2):
+        n.unsupported("the factors of a matrix")
+    return y, x, x
 
 
 # ---- convolution ---------------------------------------------------------------------------------------------------
@@ -113,6 +124,13 @@ def convolution(n: Node) -> Value:
         return unbatched(n, n.emit("conv", x, weight, bias, **attrs), added)
     attrs["output_padding"] = n.ints("output_padding", spatial) or (0,) * spatial
     return unbatched(n, n.emit("conv_transpose", x, weight, bias, **attrs), added)
+
+
+def convolution_by_time(n: Node) -> Value:
+    """Convolution of (time, batch, channels) by a kernel of (time, in, out)."""
+    x, kernel = n.permute(n.value("self"), (1, 2, 0)), n.permute(n.value("weight"), (2, 1, 0))
+    y = n.emit("conv", x, kernel, n.value("bias"), padding=(n.integer("pad"),) * 2)
+    return n.permute(y, (2, 0, 1))
 
 
 # ---- normalisation -------------------------------------------------------------------------------------------------
@@ -183,9 +201,7 @@ def rms_norm(n: Node) -> Value | tuple[Value, ...]:
     """Root mean square over the trailing axes."""
     x = n.value("input")
     axes = tuple(range(-len(n.dims("normalized_shape")), 0))
-    default = float(np.finfo(np.float64 if x.type.dtype == "float64" else np.float32).eps)
-    if not n.has("eps") and x.type.dtype in ("float16", "bfloat16"):
-        default = 2.0**-10 if x.type.dtype == "float16" else 2.0**-7
+    default = float(np.finfo(np.float64 if x.type.dtype == "float64" else np.float32).eps)  # halves compute in float32
     epsilon = float(n.number("eps", default))
     y = n.emit("rms_norm", x, n.optional("weight"), axes=axes, epsilon=epsilon)
     if not isinstance(n.fx.meta.get("val"), tuple | list):
@@ -256,7 +272,7 @@ def heads(n: Node, x: Value, lead: tuple[DimLike, ...]) -> Value:
         if len(shape) == 4 and shape[0] == 1 != lead[0]:
             return n.broadcast(x, (lead[0], *shape[1:]))
         return x
-    if len(shape) == 2:
+    if len(shape) == 2 and lead:
         return x
     flat = product(shape[:-2])
     return n.reshape(x, (1, flat, *shape[-2:]) if len(lead) < 2 else (flat, 1, *shape[-2:]))
@@ -300,6 +316,8 @@ NN: Final[Mapping[str, Converter]] = MappingProxyType(
         "baddbmm": addmm("batch1", "batch2"),
         "bilinear": bilinear,
         "bmm": matmul(second="mat2"),
+        "conv_tbc": convolution_by_time,
+        **dict.fromkeys(("_linalg_det", "det", "linalg_det"), determinant),
         "dot": matmul(second="tensor"),
         "einsum": einsum,
         "instance_norm": instance_norm,

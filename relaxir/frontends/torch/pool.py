@@ -9,7 +9,8 @@ from typing import Any, Final
 from relaxir.frontends.torch.nn import batched, unbatched
 from relaxir.frontends.torch.node import Converter, Node
 from relaxir.frontends.values import Value
-from relaxir.sym import DimLike, add, ceildiv, product
+from relaxir.support.fractions import simplest
+from relaxir.sym import DimLike, add, ceildiv, floordiv, mul, product
 
 
 def window(n: Node, spatial: int) -> dict[str, Any]:
@@ -182,10 +183,20 @@ def resized(mode: str, spatial: int, half_pixel: bool = True, **fixed: object) -
         attrs = {"mode": mode, "axes": tuple(range(2, 2 + spatial)), "coordinate_transformation_mode": place, **fixed}
         if n.has("output_size"):
             return n.emit("resize", x, sizes=n.dims("output_size"), **attrs)
-        factors = n.get("scale_factors")
-        return n.emit("resize", x, scales=tuple(float(f) for f in factors), **attrs)
+        factors = tuple(float(f) for f in n.get("scale_factors"))
+        if not align:
+            return n.emit("resize", x, scales=factors, **attrs)
+        # corners are aligned by the extents alone
+        sizes = (scaled(d, f) for d, f in zip(x.type.shape[2:], factors, strict=True))
+        return n.emit("resize", x, sizes=tuple(sizes), **attrs)
 
     return convert
+
+
+def scaled(extent: DimLike, factor: float) -> DimLike:
+    """``floor(extent * factor)``."""
+    exact = simplest(factor)
+    return floordiv(mul(extent, exact.numerator), exact.denominator)
 
 
 def image_to_columns(n: Node) -> Value:

@@ -76,7 +76,7 @@ def transpose(n: Node) -> Value:
     rank = len(n.shape)
     axes = list(range(rank))
     if rank:
-        a, b = n.axis("dim0"), n.axis("dim1")
+        a, b = (n.axis(name if name in n.args else name.replace("dim", "axis")) for name in ("dim0", "dim1"))
         axes[a], axes[b] = axes[b], axes[a]
     return n.permute(n.value(), axes)
 
@@ -267,20 +267,34 @@ def unfold(n: Node) -> Value:
     return n.permute(windows, (*range(axis + 1), *range(axis + 2, rank + 1), axis + 1))
 
 
-def diagonal(n: Node) -> Value:
-    """Elements of a diagonal in a new last axis."""
-    x = n.value()
-    rank = x.type.rank
+def diagonal_places(n: Node) -> tuple[tuple[int, ...], Value]:
+    """An order of the axes that puts those of the diagonal first, and the pairs of places on it."""
+    rank = n.value().type.rank
     first, second = n.axis("dim1"), n.axis("dim2", default=1)
-    rest = [a for a in range(rank) if a not in (first, second)]
+    order = (first, second, *(a for a in range(rank) if a not in (first, second)))
     offset = n.integer("offset")
-    rows, columns = x.type.shape[first], x.type.shape[second]
+    rows, columns = n.shape[first], n.shape[second]
     count = max_(0, min_(rows, sub(columns, offset)) if offset >= 0 else min_(add(rows, offset), columns))
     place = n.emit("arange", start=0, stop=n.facts.simplify(count), step=1, dtype="int64")
     down, right = max(-offset, 0), max(offset, 0)
-    pair = n.emit("stack", n.emit("add", place, down), n.emit("add", place, right), axis=1)
-    found = n.emit("gather_nd", n.permute(x, (first, second, *rest)), pair)
+    return order, n.emit("stack", n.emit("add", place, down), n.emit("add", place, right), axis=1)
+
+
+def diagonal(n: Node) -> Value:
+    """Elements of a diagonal in a new last axis."""
+    order, places = diagonal_places(n)
+    found = n.emit("gather_nd", n.permute(n.value(), order), places)
     return n.permute(found, (*range(1, found.type.rank), 0))
+
+
+def diagonal_scatter(n: Node) -> Value:
+    """The tensor with the elements of a diagonal replaced."""
+    x = n.value()
+    order, places = diagonal_places(n)
+    src = n.cast(n.value("src"), x.type.dtype)
+    updates = n.permute(src, (src.type.rank - 1, *range(src.type.rank - 1)))
+    y = n.emit("scatter_nd", n.permute(x, order), places, updates, reduction="none")
+    return n.permute(y, tuple(order.index(a) for a in range(len(order))))
 
 
 # ---- order and borders ---------------------------------------------------------------------------------------------
@@ -330,14 +344,15 @@ def border(mode: str) -> Converter:
     return lambda n: pad_with(n, mode, n.get("value", 0))
 
 
-def pixel_shuffle(n: Node) -> Value:
-    """Channels to blocks of pixels, channels outermost."""
-    return n.emit("depth_to_space", n.value(), size=n.integer("upscale_factor"), mode="CRD")
+def rearranged(name: str, factor: str) -> Converter:
+    """Channels to blocks of pixels or back, channels outermost; any number of axes before them."""
 
+    def convert(n: Node) -> Value:
+        x, lead = n.value(), n.shape[:-3]
+        y = n.emit(name, n.reshape(x, (product(lead), *n.shape[-3:])), size=n.integer(factor), mode="CRD")
+        return n.reshape(y, (*lead, *y.type.shape[1:]))
 
-def pixel_unshuffle(n: Node) -> Value:
-    """Blocks of pixels to channels, channels outermost."""
-    return n.emit("space_to_depth", n.value(), size=n.integer("downscale_factor"), mode="CRD")
+    return convert
 
 
 def slice_scatter(n: Node) -> Value:
@@ -397,6 +412,7 @@ SHAPE: Final[Mapping[str, Converter]] = MappingProxyType(
         "concat": cat,
         "constant_pad_nd": border("constant"),
         "diagonal": diagonal,
+        "diagonal_scatter": diagonal_scatter,
         "expand": expand,
         "expand_as": expand_as,
         "flatten": flatten,
@@ -407,8 +423,8 @@ SHAPE: Final[Mapping[str, Converter]] = MappingProxyType(
         "numpy_T": lambda n: n.permute(n.value(), tuple(reversed(range(len(n.shape))))),
         "pad": pad,
         "permute": permute,
-        "pixel_shuffle": pixel_shuffle,
-        "pixel_unshuffle": pixel_unshuffle,
+        "pixel_shuffle": rearranged("depth_to_space", "upscale_factor"),
+        "pixel_unshuffle": rearranged("space_to_depth", "downscale_factor"),
         "repeat": repeat,
         "repeat_interleave": repeat_interleave,
         "roll": roll,

@@ -8,11 +8,13 @@ from typing import Final
 
 import torch
 
+from relaxir.frontends.torch.activation import ACTIVATION
 from relaxir.frontends.torch.control import CONTROL
 from relaxir.frontends.torch.counts import COUNTS
 from relaxir.frontends.torch.creation import CREATION
 from relaxir.frontends.torch.elementwise import ELEMENTWISE
 from relaxir.frontends.torch.index import INDEX
+from relaxir.frontends.torch.loss import LOSS
 from relaxir.frontends.torch.nn import NN
 from relaxir.frontends.torch.node import Converter, target_name
 from relaxir.frontends.torch.order import ORDER
@@ -21,9 +23,25 @@ from relaxir.frontends.torch.recurrent import RECURRENT
 from relaxir.frontends.torch.reduction import REDUCTION
 from relaxir.frontends.torch.shape import SHAPE
 from relaxir.frontends.torch.sizes import FUNCTION, SIZES
+from relaxir.frontends.torch.special import SPECIAL
 
 ATEN: Final[Mapping[str, Converter]] = MappingProxyType(
-    {**COUNTS, **CREATION, **ELEMENTWISE, **INDEX, **NN, **ORDER, **POOL, **RECURRENT, **REDUCTION, **SHAPE, **SIZES}
+    {
+        **ACTIVATION,
+        **COUNTS,
+        **CREATION,
+        **ELEMENTWISE,
+        **INDEX,
+        **LOSS,
+        **NN,
+        **ORDER,
+        **POOL,
+        **RECURRENT,
+        **REDUCTION,
+        **SHAPE,
+        **SIZES,
+        **SPECIAL,
+    }
 )
 """Converters by the name of the ATen packet: ``add`` for ``aten.add.Tensor``."""
 OTHER: Final[Mapping[str, Converter]] = MappingProxyType({**FUNCTION, **CONTROL})
