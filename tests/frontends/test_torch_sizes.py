@@ -81,3 +81,21 @@ def test_bounds_of_the_program_hold() -> None:
     module = rx.from_torch(program)
     with pytest.raises(RelaxirError, match="needs"):
         rx.evaluate(module, "main", np.ones(4, np.float32), np.ones(4, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("run", "good", "bad"),
+    [
+        (lambda x: F.interpolate(x[None, None], scale_factor=1.7, mode="area"), 9, 10),  # torch fixes 15 elements
+        (lambda x: x.view(-1, 4).sum(0), 12, 10),
+        (lambda x: x.reshape(x.shape[0] // 3, 3), 12, 13),
+    ],
+    ids=["trunc", "mod", "floordiv"],
+)
+def test_equalities_of_one_size_hold(run: Any, good: int, bad: int) -> None:
+    """A guard on a single size is a relation of the function: other sizes are refused as torch's program refuses them."""
+    program = export(Wrapped(run), (rows(good),), {"args": ({0: AUTO},)})
+    main = rx.compile(rx.from_torch(program))["main"]
+    np.testing.assert_allclose(main(rows(good).numpy()), run(rows(good)).numpy(), rtol=1e-5, atol=1e-6)
+    with pytest.raises(RelaxirError):
+        main(rows(bad).numpy())

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from math import nan
+from math import isfinite, nan
 from types import MappingProxyType
 from typing import Any, Final
 
 from relaxir.support.errors import UnsupportedError
+from relaxir.support.fractions import simplest
 from relaxir.sym import (
     Dim,
     DimLike,
@@ -110,11 +111,11 @@ class Symbols:
     # ---- guards ----------------------------------------------------------------------------------------------------
 
     def relations(self, guards: Sequence[str]) -> tuple[Relation, ...]:
-        """Relations between sizes that the program was traced under, as far as they are of several sizes.
+        """Relations between sizes that the program was traced under, and equalities of one.
 
         Bounds of a single symbol are in its range, and inequalities (``!=``) hold off a few sizes only: torch makes
         them for its bookkeeping of memory layouts. So it does the bound of 2 for sizes that are computed from others,
-        and orders that hold wherever every size is at least 2.
+        and what holds wherever every size is at least 2.
         """
         found: dict[Relation, None] = {}
         for node in parsed(guards):
@@ -122,17 +123,18 @@ class Symbols:
                 relation = self.guard(node)
             except (SymError, KeyError, UnsupportedError):
                 continue  # a guard about something else than sizes
-            if relation is not None and len({*free_dims(relation.left), *free_dims(relation.right)}) > 1:
+            if relation is not None and (relation.op == "==" or len(symbols_of(relation)) > 1):
                 found.setdefault(relation)
-        equalities = [r for r in found if r.op == "=="]
-        return tuple(r for r in found if r.op == "==" or not self.own(r, equalities))
+        links = [r for r in found if r.op == "==" and len(symbols_of(r)) > 1]
+        return tuple(r for r in found if r in links or not self.own(r, links))
 
-    def own(self, relation: Relation, equalities: Sequence[Relation]) -> bool:
-        """Whether an order is nothing but torch's bound of 2, or follows from it and the equalities."""
-        if isinstance(relation.left, int) and relation.left + (relation.op == "<") == DEFAULT_MIN:
+    def own(self, relation: Relation, links: Sequence[Relation]) -> bool:
+        """Whether a relation is nothing but torch's bound of 2, or follows from it and equalities of several sizes."""
+        order = relation.op != "==" and isinstance(relation.left, int)
+        if order and relation.left + (relation.op == "<") == DEFAULT_MIN:
             return True
         torchs = {d: Dim(name, self.bounds(name)[0] or 0, d.max) for name, d in self.dims.items()}
-        facts = Facts(torchs.values(), [substituted(r, torchs) for r in equalities])
+        facts = Facts(torchs.values(), [substituted(r, torchs) for r in links])
         return facts.prove(substituted(relation, torchs)) is Proof.PROVED
 
     def assumed(self, guards: Sequence[str]) -> Mapping[Dim, tuple[DimLike, ...]]:
@@ -166,7 +168,7 @@ class Symbols:
         """A side of a guard.
 
         Raises:
-            UnsupportedError: anything but linear arithmetic, ``//`` and ``%`` of sizes.
+            UnsupportedError: anything but linear arithmetic, ``//`` and ``%`` of sizes, and their floats rounded down.
         """
         match node:
             case ast.Constant(value=int(number)):
@@ -179,7 +181,28 @@ class Symbols:
                 value=ast.Call(func=ast.Attribute(value=source, attr="size")), slice=ast.Constant(value=int(axis))
             ):
                 return self.places[input_name(source), axis]
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="math"), attr="trunc" | "floor" as how), args=[inner]):
+                above, below = self.quotient(inner)
+                if how == "floor" or Facts(free_dims(above)).prove_le(0, above) is Proof.PROVED:
+                    return floordiv(above, below)
         raise UnsupportedError("a guard about something else", code="import-unsupported")
+
+    def quotient(self, node: ast.expr) -> tuple[DimLike, int]:
+        """Numerator and denominator of a float computed from sizes; constants count as in `sizes`."""
+        match node:
+            case ast.Constant(value=float(number)) if isfinite(number) and number >= 0:
+                found = simplest(number)
+                return found.numerator, found.denominator
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr="sym_float"), args=[inner]):
+                return self.term(inner), 1
+            case ast.BinOp(left=a, op=ast.Mult(), right=b):
+                (above, below), (above_b, below_b) = self.quotient(a), self.quotient(b)
+                return mul(above, above_b), below * below_b
+            case ast.BinOp(left=a, op=ast.Div(), right=b):
+                (above, below), (above_b, below_b) = self.quotient(a), self.quotient(b)
+                if isinstance(above_b, int) and above_b > 0:
+                    return mul(above, below_b), below * above_b
+        return self.term(node), 1
 
     def relax(self, relations: Sequence[Relation], guards: Sequence[str] = ()) -> Mapping[Dim, Dim]:
         """Symbols whose lower bound only follows from torch's bound of 2 for other sizes, with what replaces them.
@@ -239,6 +262,11 @@ def at(size: DimLike, symbol: Dim, value: int) -> float:
         return int(substitute(size, {symbol: value}))
     except SymError:
         return nan
+
+
+def symbols_of(relation: Relation) -> set[Dim]:
+    """Every symbol of a relation."""
+    return {*free_dims(relation.left), *free_dims(relation.right)}
 
 
 def substituted(relation: Relation, mapping: Mapping[Dim, Dim]) -> Relation:
