@@ -99,3 +99,12 @@ def test_equalities_of_one_size_hold(run: Any, good: int, bad: int) -> None:
     np.testing.assert_allclose(main(rows(good).numpy()), run(rows(good)).numpy(), rtol=1e-5, atol=1e-6)
     with pytest.raises(RelaxirError):
         main(rows(bad).numpy())
+
+
+def test_no_elements_are_arranged_in_rows() -> None:
+    """Torch's own relations divide by the size here."""
+    for run in (lambda x: x.view(-1, 4), lambda x: x.view(-1, 4).sum(0)):
+        program = export(Wrapped(run), (rows(4, 6),), {"args": ({0: AUTO},)})
+        main = rx.compile(rx.from_torch(program))["main"]
+        for n in (0, 2, 4, 6):
+            np.testing.assert_allclose(main(rows(n, 6).numpy()), run(rows(n, 6)).numpy(), rtol=1e-5, atol=1e-6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from math import isfinite, nan
+from math import isfinite, isnan, nan
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -115,7 +115,8 @@ class Symbols:
 
         Bounds of a single symbol are in its range, and inequalities (``!=``) hold off a few sizes only: torch makes
         them for its bookkeeping of memory layouts. So it does the bound of 2 for sizes that are computed from others,
-        and what holds wherever every size is at least 2.
+        and what holds wherever every size is at least 2. Equalities that divide by a size of 0 are of that kind:
+        operators check for themselves that elements can be arranged as a shape says.
         """
         found: dict[Relation, None] = {}
         for node in parsed(guards):
@@ -123,7 +124,7 @@ class Symbols:
                 relation = self.guard(node)
             except (SymError, KeyError, UnsupportedError):
                 continue  # a guard about something else than sizes
-            if relation is not None and (relation.op == "==" or len(symbols_of(relation)) > 1):
+            if relation is not None and (len(symbols_of(relation)) > 1 or (relation.op == "==" and at_0(relation))):
                 found.setdefault(relation)
         links = [r for r in found if r.op == "==" and len(symbols_of(r)) > 1]
         return tuple(r for r in found if r in links or not self.own(r, links))
@@ -267,6 +268,12 @@ def at(size: DimLike, symbol: Dim, value: int) -> float:
 def symbols_of(relation: Relation) -> set[Dim]:
     """Every symbol of a relation."""
     return {*free_dims(relation.left), *free_dims(relation.right)}
+
+
+def at_0(relation: Relation) -> bool:
+    """Whether both sides of a relation of one size are defined where it is 0."""
+    (symbol,) = symbols_of(relation)
+    return not any(isnan(at(side, symbol, 0)) for side in (relation.left, relation.right))
 
 
 def substituted(relation: Relation, mapping: Mapping[Dim, Dim]) -> Relation:
