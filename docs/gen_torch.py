@@ -26,8 +26,10 @@ Data types, promoted as torch promotes them: {dtypes}.
 
 Sizes are dimensions: arithmetic on them is evaluated, guards between inputs become relations that a call checks,
 torch's own lower bounds of 2, for inputs and for sizes computed from them, are dropped. Floats that sizes are scaled by
-count as the simplest fraction that rounds to them, so `floor(10 * 2.3)` is 23. Sizes read from data (`item`, `nonzero`)
-are new symbols with checked bounds.
+count as the simplest fraction that rounds to them, so `floor(10 * 2.3)` is 23, and `floor(100 * 2.3)` is 230, where
+torch's product of two floats is below 230 and gives 229. By the same fraction `interpolate` with `scale_factor` finds
+the elements to read, where torch rounds in 32 bits, and copies where the size does not change. Sizes read from data
+(`item`, `nonzero`) are new symbols with checked bounds.
 
 Not imported: complex numbers, sparse and quantized tensors, random numbers, training mode.
 

@@ -17,7 +17,7 @@ from relaxir.cli.inputs import make_inputs, parse_sizes, read_inputs
 from relaxir.cli.models import check_file, load_executable, load_module, output_path
 from relaxir.cli.outputs import check_place, check_results_path, console, results_table, save_results, seconds_table
 from relaxir.cli.progress import progress_bar
-from relaxir.cli.stages import COMPILED, Comparison, Row, as_tuple, stage_text
+from relaxir.cli.stages import COMPILED, HALF_RTOL, HALVES, Comparison, Row, as_tuple, readable, stage_text
 from relaxir.ir import IRModule
 from relaxir.ir.expr import Array
 from relaxir.measure import write_trace
@@ -129,12 +129,13 @@ def compile_(
 def checkers(module: IRModule) -> tuple[Instrument, ...]:
     """Instruments that stop a compilation at the first pass that is wrong on generated inputs."""
     signatures = [signature_of(n, f) for n, f in module.graph_functions().items()]
-    fed = [(s.name, list(make_inputs(s, {}, 0, have={}, default=CHECK_SIZE).values())) for s in signatures]
+    fed = [(s, list(make_inputs(s, {}, 0, have={}, default=CHECK_SIZE).values())) for s in signatures]
 
     def evaluate(stage: IRModule) -> list[Array]:
-        return [r for name, arrays in fed for r in as_tuple(rx.evaluate(stage, name, *arrays))]
+        return [r for s, arrays in fed for r in readable(rx.evaluate(stage, s.name, *arrays), s)]
 
-    return (VerifyEach(), CompareEach(evaluate))
+    halves = any(o.type.dtype in HALVES for s in signatures for o in s.outputs)
+    return (VerifyEach(), CompareEach(evaluate, HALF_RTOL, HALF_RTOL) if halves else CompareEach(evaluate))
 
 
 @main.command()

@@ -18,16 +18,19 @@ from relaxir.ir.verify import verify_module
 from relaxir.passes import PassContext, Pipeline
 from relaxir.passes.instruments import PrintEach, agrees, difference
 from relaxir.pipelines import DEFAULT
-from relaxir.runtime.signature import Signature
+from relaxir.runtime.signature import Signature, TensorSpec
 from relaxir.support.bfloat16 import bfloat16_to_float32
+from relaxir.support.dtypes import info
+from relaxir.support.elements import held
 from relaxir.support.errors import PassError, RelaxirError
 
 COMPILED = "compiled"
 """Name of the stage after the last pass."""
 
-NOISE_FACTOR = 10  # a program rounds more often than once
+NOISE_FACTOR = 100  # a sum of hundreds of elements rounds as often
 NOISE_RUNS = 2  # with different signs
 
+HALVES = ("bfloat16", "float16")
 HALF_RTOL = 1e-2  # results of 16 bits carry three decimal digits
 
 
@@ -83,7 +86,7 @@ class Comparison:
     ) -> None:
         self.module = module
         self.signature = signature
-        self.arrays = arrays
+        self.arrays = [stored(a, s) for a, s in zip(arrays, signature.inputs, strict=True)]
         self.rtol = rtol
         self.pipeline = pipeline
         start = time.perf_counter()
@@ -151,13 +154,13 @@ class Comparison:
 
         def results() -> tuple[Array, ...]:
             exe = rx.compile(self.module, pipeline=self.pipeline)
-            return as_tuple(exe[self.signature.name](*self.arrays))
+            return readable(exe[self.signature.name](*self.arrays), self.signature)
 
         return self.row(COMPILED, results)
 
     def evaluate(self, module: IRModule) -> tuple[Array, ...]:
         """Results of the interpreter."""
-        return as_tuple(rx.evaluate(module, self.signature.name, *self.arrays))
+        return readable(rx.evaluate(module, self.signature.name, *self.arrays), self.signature)
 
     def row(self, name: str, results: Callable[[], tuple[Array, ...]]) -> Row:
         """Compare results with the expected ones."""
@@ -172,17 +175,11 @@ class Comparison:
             return Row(name, float("inf"), problem, time.perf_counter() - start)
         worst, problem = 0.0, ""
         for number, (spec, g, w) in enumerate(zip(self.signature.outputs, got, self.expected, strict=True)):
-            rtol = max(self.rtol, HALF_RTOL) if spec.type.dtype in ("bfloat16", "float16") else self.rtol
-            g, w = self.readable(number, g), self.readable(number, w)
+            rtol = max(self.rtol, HALF_RTOL) if spec.type.dtype in HALVES else self.rtol
             worst = max(worst, difference(g, w))
             if not problem and not agrees(g, w, rtol, rtol) and not self.forgiven(number, g, w):
                 problem = f"output `{spec.name}` {describe(g, w)}"
         return Row(name, worst, problem, time.perf_counter() - start)
-
-    def readable(self, number: int, result: Array) -> Array:
-        """A result as numbers: bfloat16 is held as bits."""
-        held = self.signature.outputs[number].type.dtype == "bfloat16"
-        return bfloat16_to_float32(result) if held else result
 
     def forgiven(self, number: int, got: Array, want: Array) -> bool:
         """Whether a difference is what rounding alone makes of this model at these inputs."""
@@ -195,11 +192,9 @@ class Comparison:
     def noise(self) -> tuple[float, ...]:
         """Largest change of each result when weights and inputs change in their last bit; found when needed."""
         changed = [nudged(self.module, self.arrays, seed) for seed in range(NOISE_RUNS)]
-        runs = [as_tuple(rx.evaluate(m, self.signature.name, *arrays)) for m, arrays in changed]
-        return tuple(
-            max(difference(self.readable(i, run[i]), self.readable(i, w)) for run in runs)
-            for i, w in enumerate(self.expected)
-        )
+        name = self.signature.name
+        runs = [readable(rx.evaluate(m, name, *arrays), self.signature) for m, arrays in changed]
+        return tuple(max(difference(run[i], w) for run in runs) for i, w in enumerate(self.expected))
 
 
 def describe(got: Array, want: Array) -> str:
@@ -211,6 +206,24 @@ def describe(got: Array, want: Array) -> str:
     wrong = np.argwhere(~np.isclose(got, want, equal_nan=True))
     place = tuple(int(i) for i in wrong[0]) if len(wrong) else ()
     return f"differs by {difference(got, want):.3g}; the first of {len(wrong)} at {list(place)}"
+
+
+def stored(array: Array, spec: TensorSpec) -> Array:
+    """What tensors of the IR hold for an array: stages give and take the types of ml_dtypes, or the bits of them."""
+    return held(array, spec.element or spec.type.dtype, info(spec.type.dtype).numpy)
+
+
+def readable(result: Array | tuple[Array, ...], signature: Signature) -> tuple[Array, ...]:
+    """Results in dtypes that can be compared: bfloat16 as float32, narrower formats as the bits that hold them."""
+    results = as_tuple(result)
+    if len(results) != len(signature.outputs):
+        return results  # their number is what is wrong
+    return tuple(as_floats(stored(r, s), s) for r, s in zip(results, signature.outputs, strict=True))
+
+
+def as_floats(bits: Array, spec: TensorSpec) -> Array:
+    """Numbers for the bits of bfloat16; other arrays as they are."""
+    return bfloat16_to_float32(bits) if spec.type.dtype == "bfloat16" else bits
 
 
 def as_tuple(result: Array | tuple[Array, ...]) -> tuple[Array, ...]:

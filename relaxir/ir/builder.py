@@ -236,10 +236,12 @@ class BlockBuilder(BindingBuilder):
     ) -> Var:
         """Repeat a body: a tuple of the last carried values, then the scan outputs (a leading axis of iterations).
 
+        `item` reads a field of it.
+
         Args:
-            body: receives the number of the iteration and the carried values; emits its bindings and returns whether to
-                go on, the next carried values, and one element of each scan output. It is called again when an
-                iteration changes a dimension, with a symbol in its place.
+            body: called as ``body(number, carried)`` with the number of the iteration and a tuple of carried values;
+                emits its bindings and returns whether to go on, the next carried values, and one element of each scan
+                output. It is called again when an iteration changes a dimension, with a symbol in its place.
             init: first carried values, tensors.
             trips: most iterations, a dimension or an ``i64[]`` tensor; None: no limit.
             start: whether there is a first iteration; None: yes.

@@ -31,7 +31,7 @@ def match_names(signature: Signature, args: Sequence[object], feeds: Mapping[str
         return list(args)
     if len(args) > len(names):
         raise ArgumentError(
-            f"{signature.name}: takes {len(names)} arguments, got {len(args)}",
+            f"{signature.name}: takes {len(names)} argument{'s' * (len(names) != 1)}, got {len(args)}",
             code="argument-count",
             notes=(f"signature: {signature}",),
         )

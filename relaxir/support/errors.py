@@ -152,7 +152,7 @@ class ShapeMismatchError(InferError):
 
 
 class ShapeUnprovenError(InferError):
-    """Two dimensions that must agree could not be proved equal, and ``strict=True`` forbids a run-time check.
+    """Two dimensions may differ, and ``rx.BlockBuilder(strict=True)`` forbids the check at run time.
 
     Example::
 
@@ -294,7 +294,7 @@ class RuntimeShapeError(RelaxirError):
 
         main(np.zeros((3, 4)), np.zeros((5, 4)))    # the program adds them: 3 and 5 differ
 
-    Fix: pass arrays that satisfy the relation; with ``strict=True`` the program is refused at build time instead.
+    Fix: pass arrays that satisfy the relation; ``rx.BlockBuilder(strict=True)`` refuses such a program instead.
     """
 
     CODES = _codes(runtime_shape="sizes do not agree at run time")

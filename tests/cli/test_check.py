@@ -141,3 +141,17 @@ def test_the_command(relaxir: Run, text_model: Path, onnx_model: Path, monkeypat
         assert done.exit_code == 1
         assert done.stderr.startswith("internal error: pass `Wrong` is the first wrong one: output `out0` differs by")
         assert "relaxir show" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["BFLOAT16", "FLOAT8E4M3FN", "INT4"])
+def test_formats_held_as_bits(relaxir: Run, tmp_path: Path, kind: str) -> None:
+    """Stages give the types of ml_dtypes or the bits of them; both are compared as what they stand for."""
+    onnx = pytest.importorskip("onnx")
+    element = getattr(onnx.TensorProto, kind)
+    x, y = (onnx.helper.make_tensor_value_info(n, element, ["n"]) for n in "xy")
+    node = onnx.helper.make_node("Tanh" if kind == "BFLOAT16" else "Identity", ["x"], ["y"])
+    graph = onnx.helper.make_graph([node], "g", [x], [y])
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10), path)
+    assert relaxir("check", path).exit_code == 0
+    assert relaxir("compile", path, "--check-each", "-o", tmp_path / "model.so").exit_code == 0

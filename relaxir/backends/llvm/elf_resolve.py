@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from relaxir.backends.llvm.elf_check import MACHINES
 from relaxir.backends.llvm.elf_format import (
     SHF_EXECINSTR,
     SHF_WRITE,
@@ -17,6 +18,7 @@ from relaxir.backends.llvm.elf_format import (
 from relaxir.backends.llvm.elf_read import ObjectFile, Section, Symbol
 from relaxir.backends.llvm.elf_reloc import ARCHITECTURES
 from relaxir.backends.llvm.errors import LinkError
+from relaxir.support.errors import TargetError
 
 INIT, FINI, CONSTANT, PLAIN = 0, 1, 2, 3
 """Groups of writable sections, in their order: arrays of functions, constants with addresses in them, data."""
@@ -46,7 +48,11 @@ class Resolution:
         """Resolve symbols among ``objects``; ``weights`` is the symbol of the weights, which no object defines."""
         machine = objects[0].machine
         if machine not in ARCHITECTURES:
-            raise LinkError(f"no linker for ELF machine {machine}")
+            raise TargetError(
+                f"a library cannot be made for {MACHINES.get(machine, f'ELF machine {machine}')}: no linker knows it",
+                code="target-features",
+                help=f"libraries are made for {', '.join(MACHINES[m] for m in ARCHITECTURES)}",
+            )
         self.arch = ARCHITECTURES[machine]
         self.weights = weights
         self.globals: dict[str, Symbol] = {}

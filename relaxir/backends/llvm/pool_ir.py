@@ -54,7 +54,7 @@ def pool_text(target: Target, spin: int = 2000) -> str:
         raise TargetError(
             f"a library cannot be made for {target.arch}: it has no Linux threads",
             code="target-features",
-            help=f"libraries are made for {', '.join(_PAUSE)}",
+            help="libraries are made for x86-64 and aarch64",
         )
     declare, call = _PAUSE[target.arch]
     regions = _POOL.substitute(
