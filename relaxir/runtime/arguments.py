@@ -221,5 +221,5 @@ def _from_dlpack(value: object, function: str, spec: TensorSpec) -> Array:
     except (BufferError, RuntimeError, TypeError) as error:
         raise ArgumentError(
             f"{function}: argument `{spec.name}` cannot be read through DLPack: {error}",
-            help="copy it to the host first",
+            help="pass a tensor on the CPU that needs no gradient (x.detach().cpu()), or a NumPy array",
         ) from error

@@ -19,10 +19,17 @@ SMALL_INTEGERS: Final[Mapping[str, str]] = MappingProxyType(
     {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8"}
 )
 """Integers of less than a byte, and the dtype that holds their values."""
+FOREIGN: Final = ("bfloat16", "float8", "float4")
+"""How the names of floats begin that NumPy has no types for."""
 
 
 def held(array: Array, element: str, stored: np.dtype[Any]) -> Array:
-    """An array of ``element`` as the ``stored`` dtype; any other array as it is, also one of the other byte order."""
+    """An array of ``element`` as the ``stored`` dtype; any other array as it is, also one of the other byte order.
+
+    Files of NumPy hold the types of ml_dtypes as bytes without a type: these are taken for what is expected.
+    """
+    if element.startswith(FOREIGN) and array.dtype == np.dtype((np.void, stored.itemsize)):
+        return array.view(stored)
     if not element or array.dtype.name != element or array.dtype.newbyteorder("=") == stored:
         return array
     return array.astype(stored) if element in SMALL_INTEGERS else array.view(stored)

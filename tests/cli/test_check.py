@@ -155,3 +155,7 @@ def test_formats_held_as_bits(relaxir: Run, tmp_path: Path, kind: str) -> None:
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10), path)
     assert relaxir("check", path).exit_code == 0
     assert relaxir("compile", path, "--check-each", "-o", tmp_path / "model.so").exit_code == 0
+    if kind != "INT4":
+        results = tmp_path / "results.npy"
+        assert relaxir("run", path, "-s", "n=3", "-o", results).exit_code == 0
+        assert relaxir("run", path, "-i", results).exit_code == 0
