@@ -124,7 +124,7 @@ class Symbols:
                 relation = self.guard(node)
             except (SymError, KeyError, UnsupportedError):
                 continue  # a guard about something else than sizes
-            if relation is not None and (len(symbols_of(relation)) > 1 or (relation.op == "==" and at_0(relation))):
+            if relation is not None and states(relation):
                 found.setdefault(relation)
         links = [r for r in found if r.op == "==" and len(symbols_of(r)) > 1]
         return tuple(r for r in found if r in links or not self.own(r, links))
@@ -270,9 +270,12 @@ def symbols_of(relation: Relation) -> set[Dim]:
     return {*free_dims(relation.left), *free_dims(relation.right)}
 
 
-def at_0(relation: Relation) -> bool:
-    """Whether both sides of a relation of one size are defined where it is 0."""
-    (symbol,) = symbols_of(relation)
+def states(relation: Relation) -> bool:
+    """Whether a relation says something of several sizes, or is an equality of one that is defined where it is 0."""
+    symbols = symbols_of(relation)
+    if len(symbols) != 1 or relation.op != "==":
+        return len(symbols) > 1
+    (symbol,) = symbols
     return not any(isnan(at(side, symbol, 0)) for side in (relation.left, relation.right))
 
 
