@@ -17,7 +17,7 @@ from relaxir.cli.inputs import make_inputs, parse_sizes, read_inputs
 from relaxir.cli.models import check_file, load_executable, load_module, output_path
 from relaxir.cli.outputs import check_place, check_results_path, console, results_table, save_results, seconds_table
 from relaxir.cli.progress import progress_bar
-from relaxir.cli.stages import COMPILED, HALF_RTOL, HALVES, Comparison, Row, as_tuple, readable, stage_text
+from relaxir.cli.stages import COMPILED, HALF_RTOL, Comparison, Row, as_tuple, readable, stage_text
 from relaxir.ir import IRModule
 from relaxir.ir.expr import Array
 from relaxir.measure import write_trace
@@ -134,8 +134,8 @@ def checkers(module: IRModule) -> tuple[Instrument, ...]:
     def evaluate(stage: IRModule) -> list[Array]:
         return [r for s, arrays in fed for r in readable(rx.evaluate(stage, s.name, *arrays), s)]
 
-    halves = any(o.type.dtype in HALVES for s in signatures for o in s.outputs)
-    return (VerifyEach(), CompareEach(evaluate, HALF_RTOL, HALF_RTOL) if halves else CompareEach(evaluate))
+    coarse = any(o.type.dtype == "bfloat16" for s in signatures for o in s.outputs)
+    return (VerifyEach(), CompareEach(evaluate, HALF_RTOL, HALF_RTOL) if coarse else CompareEach(evaluate))
 
 
 @main.command()

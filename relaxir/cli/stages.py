@@ -27,7 +27,7 @@ from relaxir.support.errors import PassError, RelaxirError
 COMPILED = "compiled"
 """Name of the stage after the last pass."""
 
-NOISE_FACTOR = 100  # a sum of hundreds of elements rounds as often
+NOISE_FACTOR = 10  # a program rounds more often than once
 NOISE_RUNS = 2  # with different signs
 
 HALVES = ("bfloat16", "float16")
