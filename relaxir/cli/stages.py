@@ -18,10 +18,9 @@ from relaxir.ir.verify import verify_module
 from relaxir.passes import PassContext, Pipeline
 from relaxir.passes.instruments import PrintEach, agrees, difference
 from relaxir.pipelines import DEFAULT
+from relaxir.runtime.arguments import stored
 from relaxir.runtime.signature import Signature, TensorSpec
 from relaxir.support.bfloat16 import bfloat16_to_float32
-from relaxir.support.dtypes import info
-from relaxir.support.elements import held
 from relaxir.support.errors import PassError, RelaxirError
 
 COMPILED = "compiled"
@@ -206,11 +205,6 @@ def describe(got: Array, want: Array) -> str:
     wrong = np.argwhere(~np.isclose(got, want, equal_nan=True))
     place = tuple(int(i) for i in wrong[0]) if len(wrong) else ()
     return f"differs by {difference(got, want):.3g}; the first of {len(wrong)} at {list(place)}"
-
-
-def stored(array: Array, spec: TensorSpec) -> Array:
-    """What tensors of the IR hold for an array: stages give and take the types of ml_dtypes, or the bits of them."""
-    return held(array, spec.element or spec.type.dtype, info(spec.type.dtype).numpy)
 
 
 def readable(result: Array | tuple[Array, ...], signature: Signature) -> tuple[Array, ...]:

@@ -82,7 +82,7 @@ def as_array(value: object, function: str, spec: TensorSpec) -> Array:
             if value is None
             else "pass a NumPy array or any object with __dlpack__",
         )
-    array = held(array, spec.element or spec.type.dtype, wanted)
+    array = stored(array, spec)
     if array.dtype != wanted:
         if array.dtype.newbyteorder("=") != wanted:
             raise ArgumentError(
@@ -103,6 +103,11 @@ def as_array(value: object, function: str, spec: TensorSpec) -> Array:
     if array.flags.c_contiguous and array.flags.aligned:
         return array
     return np.array(array, order="C", copy=True)
+
+
+def stored(array: Array, spec: TensorSpec) -> Array:
+    """What tensors of the IR hold for an array of a type of ml_dtypes; any other array as it is."""
+    return held(array, spec.element or spec.type.dtype, info(spec.type.dtype).numpy)
 
 
 def as_outputs(outputs: Sequence[Array], signature: Signature) -> list[Array]:
@@ -137,7 +142,7 @@ def as_outputs(outputs: Sequence[Array], signature: Signature) -> list[Array]:
                 f"{name}: output `{spec.name}` cannot be written as {spec.element}",
                 help=f"pass an array of {spec.type.dtype}",
             )
-        out = held(given, spec.element or spec.type.dtype, info(spec.type.dtype).numpy)
+        out = stored(given, spec)
         if out.dtype != info(spec.type.dtype).numpy or out.ndim != spec.type.rank:
             raise ArgumentError(
                 f"{name}: output `{spec.name}` must be an array of {spec.type}", help="make one with np.empty"
