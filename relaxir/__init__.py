@@ -18,6 +18,7 @@ from relaxir.measure import profile
 from relaxir.ops import op
 from relaxir.passes import Pipeline
 from relaxir.support.errors import RelaxirError
+from relaxir.support.version import __version__
 from relaxir.sym import broadcast, ceildiv, dim
 from relaxir.sym import max_ as max  # rx.max of dimensions
 from relaxir.sym import min_ as min  # rx.min of dimensions
@@ -36,6 +37,7 @@ __all__ = (
     "TensorType",
     "TupleType",
     "Var",
+    "__version__",
     "broadcast",
     "ceildiv",
     "compile",

@@ -5,46 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import product
 from pathlib import Path
 
 import relaxir as rx
-from relaxir.cli.inputs import make_inputs, symbol, symbol_sizes
+from relaxir.cli.dims import Dims
+from relaxir.cli.inputs import make_inputs, symbol_sizes
 from relaxir.cli.models import MODELS
+from relaxir.cli.outputs import writing
 from relaxir.ir.expr import Array
 from relaxir.measure.peaks import Peaks, measure_peaks
 from relaxir.measure.report import Case, Row, record
 from relaxir.runtime.executable import Executable
-from relaxir.support.errors import ArgumentError, LoadError
-from relaxir.support.files import replacing
+from relaxir.support.errors import ArgumentError
 from relaxir.support.optional import load as load_optional
 
 PEERS = ("onnxruntime",)
 SECONDS = 0.1  # of one turn
-
-
-def parse_sweep(options: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """``batch=1,8`` gives the sizes to try of a dimension.
-
-    Raises:
-        ArgumentError: no name, no whole number, or a name given twice.
-    """
-    found: dict[str, tuple[int, ...]] = {}
-    for option in options:
-        name, _, value = option.partition("=")
-        sizes = value.split(",")
-        if not name or not all(s.strip().isdecimal() for s in sizes):
-            raise ArgumentError(f"--dim {option}: expected NAME=N or NAME=N,N,...", help="for example batch=1,8,64")
-        key = symbol(name)
-        if key in found:
-            raise ArgumentError(f"--dim {option}: `{name}` is given twice", code="argument-name")
-        found[key] = tuple(int(s) for s in sizes)
-    return found
-
-
-def points(sweep: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
-    """Every combination of the sizes, the last name changing fastest."""
-    return [dict(zip(sweep, sizes, strict=True)) for sizes in product(*sweep.values())]
 
 
 def check_against(model: Path, against: str | None) -> None:
@@ -57,14 +33,14 @@ def check_against(model: Path, against: str | None) -> None:
     if against is None:
         return
     if model.suffix.lower() not in MODELS:
-        raise ArgumentError(f"--against {against} needs an ONNX model, got `{model}`")
+        raise ArgumentError(f"--against {against} needs an ONNX model, got `{model}`", help="leave it out")
     load_optional("relaxir.measure.peers", extra="bench")
 
 
 def run_bench(
     model: Path,
     exe: Executable,
-    sweep: Mapping[str, Sequence[int]],
+    dims: Dims,
     against: str | None,
     rounds: int,
     have: Mapping[str, Array],
@@ -75,7 +51,7 @@ def run_bench(
     """Measure a model at every combination of sizes."""
     main, signature = exe[function], exe.signatures[function]
     threads = int(exe.context.library.cdll.rx_threads())
-    todo = points(sweep)
+    todo = dims.points()
     feeds = [
         {**make_inputs(signature, sizes, seed, have=have), **have} for sizes in todo
     ]  # wrong names are found before anything is timed
@@ -100,8 +76,5 @@ def write_json(path: Path, rows: Sequence[Row], peaks: Peaks) -> None:
     Raises:
         LoadError: the file cannot be written.
     """
-    try:
-        with replacing(path) as stream:
-            stream.write(json.dumps(record(rows, peaks), indent=1).encode())
-    except OSError as error:
-        raise LoadError(f"cannot write `{path}`: {error.strerror or error}", code="load-path") from error
+    with writing(path) as stream:
+        stream.write(json.dumps(record(rows, peaks), indent=1).encode())

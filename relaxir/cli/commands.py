@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import metadata
+from math import inf
 from pathlib import Path
+from typing import Final
 
 import click
 from rich.console import Console
@@ -11,11 +12,20 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 import relaxir as rx
-from relaxir.cli.bench import PEERS, check_against, parse_sweep, run_bench, write_json
+from relaxir.cli.bench import PEERS, check_against, run_bench, write_json
+from relaxir.cli.dims import Dims, dims_option
 from relaxir.cli.failures import Group
-from relaxir.cli.inputs import make_inputs, parse_sizes, read_inputs
-from relaxir.cli.models import check_file, load_executable, load_module, output_path
-from relaxir.cli.outputs import check_place, check_results_path, console, results_table, save_results, seconds_table
+from relaxir.cli.inputs import make_inputs, read_inputs
+from relaxir.cli.models import LIBRARY, check_constants, check_file, load_executable, load_module, output_path
+from relaxir.cli.outputs import (
+    check_place,
+    check_results,
+    console,
+    results_table,
+    save_results,
+    seconds_table,
+    written_to,
+)
 from relaxir.cli.progress import progress_bar
 from relaxir.cli.stages import COMPILED, HALF_RTOL, Comparison, Row, as_tuple, readable, stage_text
 from relaxir.ir import IRModule
@@ -28,28 +38,31 @@ from relaxir.runtime.executable import Executable
 from relaxir.runtime.signature import Signature, signature_of
 from relaxir.support.checks import check_function
 from relaxir.support.clock import Clock
-from relaxir.support.errors import ArgumentError, InternalError, RelaxirError
-from relaxir.support.errors import codes as error_codes
+from relaxir.support.errors import InternalError, RelaxirError
 from relaxir.support.errors import explain as explain_code
+from relaxir.support.errors import summary as error_summary
 from relaxir.support.optional import load as load_optional
 
-ROOFLINES = (".png", ".svg", ".html")
 CHECK_SIZE = 2
 """Size of symbols that `check` takes: 1 would hide what broadcasts."""
 
-DIMS = click.option(
-    "--dim",
-    "dims",
-    multiple=True,
-    metavar="NAME=MIN..MAX",
-    help="Range of a named dimension, or a value; repeatable.",
-)
-MODEL = click.argument("model", type=click.Path(path_type=Path))
+FILE: Final = click.Path(path_type=Path)
+MODEL = click.argument("model", type=FILE)
 INPUTS = click.option(
     "-i", "--input", "inputs", multiple=True, metavar="[NAME=]FILE", help=".npy for one input, .npz for several."
 )
-SIZES = click.option(
-    "-s", "--size", "sizes", multiple=True, metavar="NAME=N", help="Size of a symbol for generated inputs; repeatable."
+
+
+COMPILED_DIMS = dims_option(
+    "Fix a dimension of an ONNX model, or give its range; repeatable.", "NAME=N|MIN..MAX", fixes=True
+)
+SIZES = dims_option(
+    "Size of a dimension for generated inputs, or its range in an ONNX model; repeatable.", "NAME=N|MIN..MAX"
+)
+SWEEP = dims_option(
+    "Sizes to try of a dimension (default 1), or its range in an ONNX model; repeatable.",
+    "NAME=N,...|MIN..MAX",
+    most=None,
 )
 FUNCTION = click.option("-f", "--function", default="main", show_default=True)
 SEED = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of generated inputs.")
@@ -58,29 +71,28 @@ THREADS = click.option(
 )
 
 
-def show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    """Print the version of the installed package and end."""
-    if wanted:
-        try:
-            click.echo(f"relaxir {metadata.version('relaxir')}")
-        except metadata.PackageNotFoundError:
-            click.echo("relaxir, not installed")
-        ctx.exit()
+def check_tolerance(ctx: click.Context, param: click.Parameter, value: float) -> float:
+    """Refuse what no difference can be held against, NaN among it."""
+    if not 0 <= value < inf:
+        raise click.BadParameter(f"{value} is no number of at least 0; write for example 1e-4", ctx, param)
+    return value
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group("relaxir", cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option("--traceback", is_flag=True, help="Show Python's traceback before the message of an error.")
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="Show it.")
+@click.version_option(rx.__version__, message="%(prog)s %(version)s", help="Show the version and exit.")
 def main(traceback: bool) -> None:
     """Compile models with dynamic shapes to native code.
 
-    The exit status is 0, 1 after an error, and 2 for a command that is not written as its --help says.
+    The exit status is 0; 1 after an error; 2 for a command that is not written as its --help says.
     """
 
 
 @main.command(name="compile")
 @MODEL
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Library to write (default: MODEL with .so).")
+@click.option(
+    "-o", "--output", type=FILE, callback=written_to(LIBRARY), help="Library to write (default: MODEL with .so)."
+)
 @click.option(
     "--target", default="native", show_default=True, help="native, x86-64-v2/v3/v4, aarch64 or an LLVM triple."
 )
@@ -89,7 +101,7 @@ def main(traceback: bool) -> None:
 @click.option("--timing", is_flag=True, help="Print the seconds of each pass and step, and what the cache saved.")
 @click.option("--profile", is_flag=True, help="Note when kernels run, for `relaxir run --profile`.")
 @click.option("--check-each", is_flag=True, help="Verify each pass and compare its result in the interpreter.")
-@DIMS
+@COMPILED_DIMS
 def compile_(
     model: Path,
     output: Path | None,
@@ -99,7 +111,7 @@ def compile_(
     timing: bool,
     profile: bool,
     check_each: bool,
-    dims: tuple[str, ...],
+    dims: Dims,
 ) -> None:
     """Compile MODEL (.onnx or .rx) to a self-contained library and a C header."""
     check_file(model)
@@ -142,18 +154,30 @@ def checkers(module: IRModule) -> tuple[Instrument, ...]:
 @MODEL
 @INPUTS
 @SIZES
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the results to this .npz or .npy file.")
+@click.option(
+    "-o",
+    "--output",
+    type=FILE,
+    callback=written_to(".npz", ".npy"),
+    help="Write the results to this .npz or .npy file.",
+)
 @click.option("--profile", is_flag=True, help="Run it some more times and print the time of each kernel.")
-@click.option("--trace", type=click.Path(path_type=Path), help="Write the profile for Perfetto to this .json file.")
-@click.option("--roofline", type=click.Path(path_type=Path), help="Plot the profile to this .png, .svg or .html file.")
+@click.option(
+    "--trace", type=FILE, callback=written_to(".json"), help="Write the profile for Perfetto to this .json file."
+)
+@click.option(
+    "--roofline",
+    type=FILE,
+    callback=written_to(".png", ".svg", ".html"),
+    help="Plot the profile to this .png, .svg or .html file.",
+)
 @FUNCTION
 @THREADS
 @SEED
-@DIMS
 def run(
     model: Path,
     inputs: tuple[str, ...],
-    sizes: tuple[str, ...],
+    dims: Dims,
     output: Path | None,
     profile: bool,
     trace: Path | None,
@@ -161,18 +185,18 @@ def run(
     function: str,
     threads: int | None,
     seed: int,
-    dims: tuple[str, ...],
 ) -> None:
     """Run MODEL (.onnx, .rx or an exported .so) on files, or on inputs generated in the given sizes (default 1)."""
-    if output is not None:
-        check_results_path(output)
-    check_place("--trace", trace, (".json",))
-    check_place("--roofline", roofline, ROOFLINES)
+    check_file(model)
+    for place in (output, trace, roofline):
+        check_place(place)
+    check_constants(model, output)
     draw = None if roofline is None else load_optional("relaxir.measure.roofline", extra="plot").write_roofline
     watched = profile or trace is not None or roofline is not None
     exe = load_executable(model, dims, threads, watched)
     main = exe[function]
-    feeds = feed(exe.signatures[function], inputs, sizes, seed, 1)
+    check_results(output, len(main.output_names))
+    feeds = feed(exe.signatures[function], inputs, dims, seed, 1)
     results = dict(zip(main.output_names, as_tuple(main(**feeds)), strict=True))
     console().print(results_table(results))
     if output is not None:
@@ -189,20 +213,18 @@ def run(
 
 @main.command()
 @MODEL
-@click.option(
-    "--dim", "dims", multiple=True, metavar="NAME=N,N,...", help="Sizes to try of a dimension; repeatable (default 1)."
-)
 @INPUTS
+@SWEEP
 @click.option("--against", type=click.Choice(PEERS), help="Time this peer in turn on the same inputs.")
 @click.option("--rounds", type=click.IntRange(1, 1000), default=9, show_default=True, help="Turns of each.")
-@click.option("--json", "json_", type=click.Path(path_type=Path), help="Write all figures to this .json file.")
+@click.option("--json", "json_", type=FILE, callback=written_to(".json"), help="Write all figures to this .json file.")
 @FUNCTION
 @THREADS
 @SEED
 def bench(
     model: Path,
-    dims: tuple[str, ...],
     inputs: tuple[str, ...],
+    dims: Dims,
     against: str | None,
     rounds: int,
     json_: Path | None,
@@ -212,13 +234,12 @@ def bench(
 ) -> None:
     """Time MODEL (.onnx, .rx or an exported .so), compiled once, at every combination of the given sizes."""
     check_file(model)
-    sweep = parse_sweep(dims)
     check_against(model, against)
-    check_place("--json", json_, (".json",))
-    exe = load_executable(model, (), threads)
+    check_place(json_)
+    exe = load_executable(model, dims, threads)
     have = read_inputs(inputs, signature_in(exe, function))
     with progress_bar("measuring") as tick:
-        rows, peaks = run_bench(model, exe, sweep, against, rounds, have, seed, function, tick)
+        rows, peaks = run_bench(model, exe, dims, against, rounds, have, seed, function, tick)
     console().print(rows_table(rows, peaks))
     if json_ is not None:
         write_json(json_, rows, peaks)
@@ -231,12 +252,11 @@ def signature_in(exe: Executable, function: str) -> Signature:
     return exe.signatures[function]
 
 
-def feed(
-    signature: Signature, files: tuple[str, ...], sizes: tuple[str, ...], seed: int, default: int
-) -> dict[str, Array]:
+def feed(signature: Signature, files: tuple[str, ...], dims: Dims, seed: int, default: int) -> dict[str, Array]:
     """Inputs from files, and generated ones for the others."""
     have = read_inputs(files, signature)
-    return {**make_inputs(signature, parse_sizes(sizes), seed, have=have, default=default), **have}
+    (sizes,) = dims.points()  # a command that tries several has another way
+    return {**make_inputs(signature, sizes, seed, have=have, default=default), **have}
 
 
 @main.command()
@@ -244,9 +264,11 @@ def feed(
 @click.option("--after", default="", metavar="PASS", help="Show the module after this pass; `all`: after each.")
 @click.option("--changed", is_flag=True, help="With --after all: only where the text changed.")
 @click.option("--color/--no-color", default=None, help="Default: where the output is a terminal.")
-@DIMS
-def show(model: Path, after: str, changed: bool, color: bool | None, dims: tuple[str, ...]) -> None:
+@COMPILED_DIMS
+def show(model: Path, after: str, changed: bool, color: bool | None, dims: Dims) -> None:
     """Print the IR of MODEL, as imported or after a pass."""
+    if changed and after != "all":
+        raise click.UsageError("--changed is for --after all: it leaves out the passes that change nothing")
     text = stage_text(load_module(model, dims), after, changed)
     out = Console(force_terminal=color)
     if out.is_terminal:
@@ -261,30 +283,29 @@ def show(model: Path, after: str, changed: bool, color: bool | None, dims: tuple
 @SIZES
 @FUNCTION
 @SEED
-@click.option("--rtol", default=1e-4, show_default=True, help="Largest difference, relative to the largest element.")
+@click.option(
+    "--rtol",
+    callback=check_tolerance,
+    default=1e-4,
+    show_default=True,
+    help="Largest difference, relative to the largest element.",
+)
 @click.option("--bisect", is_flag=True, help="Run as few stages as find the wrong one: for models slow to interpret.")
-@DIMS
 def check(
     model: Path,
     inputs: tuple[str, ...],
-    sizes: tuple[str, ...],
+    dims: Dims,
     function: str,
     seed: int,
     rtol: float,
     bisect: bool,
-    dims: tuple[str, ...],
 ) -> None:
     """Run MODEL in the interpreter after every pass, then compiled; name the first pass that changes a result."""
-    if not rtol >= 0:  # also what is no number
-        raise ArgumentError(f"--rtol {rtol}: expected a number of at least 0", help="for example 1e-4")
     module = load_module(model, dims)
     functions = module.graph_functions()
     check_function(function, functions)
     signature = signature_of(function, functions[function])
-    feeds = feed(signature, inputs, sizes, seed, CHECK_SIZE)
-    unknown = [n for n in feeds if n not in {i.name for i in signature.inputs}]
-    if unknown:
-        raise ArgumentError(f"{function}: no argument `{unknown[0]}`", code="argument-name")
+    feeds = feed(signature, inputs, dims, seed, CHECK_SIZE)
     comparison = Comparison(module, signature, [feeds[i.name] for i in signature.inputs], rtol)
     rows: list[Row] = []
     with progress_bar("checking") as tick:
@@ -319,5 +340,5 @@ def verdict(row: Row, model: Path) -> RelaxirError:
 @main.command()
 @click.argument("code", required=False)
 def explain(code: str | None) -> None:
-    """Show the manual page of an error CODE; without one, list all codes."""
-    click.echo("\n".join(error_codes()) if code is None else explain_code(code).rstrip())
+    """Show the manual page of an error CODE; without one, a line for each."""
+    click.echo(error_summary() if code is None else explain_code(code).rstrip())

@@ -1,6 +1,7 @@
 """What a user sees when a command fails: one block on standard error and exit status 1, never a traceback.
 
-A command line that click itself refuses (an unknown option, no model) shows its usage and ends with 2.
+A command line that is wrong whatever the files hold (an unknown option, a value of another form) is refused by click,
+or by a callback of an option in the same way: it shows the usage, one line, and ends with 2.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ def as_error(error: Exception) -> RelaxirError:
     if isinstance(error, RelaxirError):
         return error
     if isinstance(error, MemoryError):
-        return RuntimeFailure(str(error) or "memory could not be allocated", code="runtime-allocation")
+        return RuntimeFailure(
+            str(error) or "memory could not be allocated", code="runtime-allocation", help="give smaller sizes"
+        )
     if isinstance(error, OSError):
         place = f"`{error.filename}`: " if error.filename else ""
-        return LoadError(f"{place}{error.strerror or error}", code="load-path")
+        return LoadError(f"{place}{error.strerror or error}", code="load-path", help="check the path, and your rights")
     if isinstance(error, RecursionError):
         return InternalError("the program is nested too deeply", notes=["raise Python's recursion limit and try again"])
     return InternalError(f"{type(error).__name__}: {error}", notes=["`relaxir --traceback ...` shows where"])

@@ -1,57 +1,21 @@
-"""Reading and making inputs; parsing of ``NAME=VALUE`` options."""
+"""Reading and making inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from keyword import iskeyword
+from math import prod
 from pathlib import Path
 
 import numpy as np
 
-import relaxir as rx
+from relaxir.cli.dims import symbol
 from relaxir.ir.expr import Array
 from relaxir.runtime.signature import Signature, TensorSpec
 from relaxir.support.arrays import DAMAGE
 from relaxir.support.bfloat16 import float32_to_bfloat16
 from relaxir.support.dtypes import info
 from relaxir.support.errors import ArgumentError, LoadError
-from relaxir.sym import Dim, DimLike, SymError, evaluate, free_dims
-
-
-def parse_dims(options: Sequence[str]) -> dict[str, DimLike]:
-    """``batch=1..64`` gives a range, ``batch=8`` a value, ``batch=1..`` no upper bound."""
-    dims: dict[str, DimLike] = {}
-    for option in options:
-        name, _, value = option.partition("=")
-        low, dots, high = value.partition("..")
-        if not name or not low.isdecimal() or (high and not high.isdecimal()):
-            raise ArgumentError(f"--dim {option}: expected NAME=MIN..MAX or NAME=VALUE", help="for example batch=1..64")
-        if name in dims:
-            raise ArgumentError(f"--dim {option}: `{name}` is given twice", code="argument-name")
-        try:
-            dims[name] = rx.dim(symbol(name), min=int(low), max=int(high) if high else None) if dots else int(low)
-        except SymError as error:
-            raise ArgumentError(f"--dim {option}: {error.message}") from error
-    return dims
-
-
-def symbol(name: str) -> str:
-    """A name for a dimension as models write it: ``batch size`` becomes ``batch_size``."""
-    cleaned = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
-    if iskeyword(cleaned):
-        return f"{cleaned}_"
-    return cleaned if cleaned.isidentifier() else f"d{cleaned}"
-
-
-def parse_sizes(options: Sequence[str]) -> dict[str, int]:
-    """``n=8`` gives a symbol's size."""
-    sizes: dict[str, int] = {}
-    for option in options:
-        name, _, value = option.partition("=")
-        if not name or not value.isdecimal():
-            raise ArgumentError(f"--size {option}: expected NAME=N", help="for example batch=8")
-        sizes[name] = int(value)
-    return sizes
+from relaxir.sym import LARGEST, Dim, evaluate, free_dims, to_text
 
 
 def read_inputs(options: Sequence[str], signature: Signature) -> dict[str, Array]:
@@ -59,36 +23,74 @@ def read_inputs(options: Sequence[str], signature: Signature) -> dict[str, Array
 
     Raises:
         LoadError: a file that is missing (load-path), pickled or damaged (load-malformed).
-        ArgumentError: more files than inputs, or an input given twice.
+        ArgumentError: more files than inputs, an input given twice, or one that there is not.
     """
     feeds: dict[str, Array] = {}
     names = [i.name for i in signature.inputs]
     for option in options:
         name, equals, file = option.partition("=")
         named = bool(equals) and name in names
-        for inside, array in read_arrays(Path(file if named else option)):
+        file = file if named else option
+        if not file:
+            raise ArgumentError(f"--input {option}: no file is named", help="for example x.npy, or NAME=x.npy")
+        path = Path(file)
+        if equals and not named and not path.exists():
+            raise no_input(name, names)
+        for inside, array in read_arrays(path):
             key = name if named else inside or next((n for n in names if n not in feeds), "")
             if not key:
-                raise ArgumentError(f"--input {option}: all {len(names)} inputs have a file", code="argument-count")
+                raise ArgumentError(
+                    f"--input {option}: all {len(names)} inputs have a file",
+                    code="argument-count",
+                    help="leave it out, or write NAME=FILE to say which input a file is for",
+                )
             if key in feeds:
-                raise ArgumentError(f"--input {option}: `{key}` is given twice", code="argument-name")
+                raise ArgumentError(
+                    f"--input {option}: `{key}` is given twice", code="argument-name", help="give each input once"
+                )
             feeds[key] = array
+    unknown = [n for n in feeds if n not in names]
+    if unknown:
+        raise no_input(unknown[0], names)
     return feeds
 
 
+def no_input(name: str, names: Sequence[str]) -> ArgumentError:
+    """The error for an input that a function does not have."""
+    shown = ", ".join(names) or "none"
+    return ArgumentError(f"no argument `{name}`", code="argument-name", help=f"the inputs are {shown}")
+
+
 def read_arrays(path: Path) -> Iterator[tuple[str, Array]]:
-    """Arrays of a .npy or .npz file with their names, which are empty in a .npy file."""
+    """Arrays of a .npy or .npz file with their names, which are empty in a .npy file.
+
+    Raises:
+        LoadError: the file cannot be read, is damaged, or holds no array.
+    """
     try:
+        with path.open("rb") as stream:
+            start = stream.read(6)
+        if not start.startswith((b"\x93NUMPY", b"PK")):
+            raise LoadError(
+                f"cannot read `{path}`: it is neither a .npy nor a .npz file",
+                code="load-malformed",
+                help="numpy.save and numpy.savez write such files",
+            )
         data = np.load(path, allow_pickle=False)
         if isinstance(data, np.ndarray):
             yield "", data
         else:
             with data:
+                if not data.files:
+                    raise LoadError(
+                        f"cannot read `{path}`: no array is in it", code="load-malformed", help="leave it out"
+                    )
                 yield from ((name, data[name]) for name in data.files)
     except DAMAGE as error:
         reason = error.strerror if isinstance(error, OSError) else None
         code = "load-path" if reason else "load-malformed"
-        raise LoadError(f"cannot read `{path}`: {reason or error}", code=code) from error
+        way_out = "check the path" if reason else "numpy.save and numpy.savez write files of numbers that can be read"
+        raise LoadError(f"cannot read `{path}`: {reason or error}", code=code, help=way_out) from error
 
 
 def make_inputs(
@@ -109,14 +111,43 @@ def symbol_sizes(
     """The size of every symbol of the inputs, as `make_inputs` takes it.
 
     Raises:
-        ArgumentError: a size for a name that is no symbol's.
+        ArgumentError: a size for a name that is no symbol's, or one that gives an input a shape that no array has.
     """
     symbols = {d.name: d for i in signature.inputs for e in i.type.shape for d in free_dims(e)}
-    unknown = [n for n in sizes if n not in symbols]
+    given = {n if n in symbols else symbol(n): size for n, size in sizes.items()}
+    unknown = [n for n in sizes if n not in symbols and symbol(n) not in symbols]
     if unknown:
         shown = ", ".join(sorted(symbols)) or "none"
-        raise ArgumentError(f"no symbol `{unknown[0]}`", code="argument-name", help=f"the inputs have {shown}")
-    return {n: start(d, default) for n, d in symbols.items()} | dict(seen(signature, have)) | dict(sizes)
+        raise ArgumentError(
+            f"the inputs have no dimension `{unknown[0]}`", code="argument-name", help=f"they have {shown}"
+        )
+    world = {n: start(d, default) for n, d in symbols.items()} | dict(seen(signature, have)) | given
+    for spec in signature.inputs:
+        if spec.name not in have:
+            check_shape(spec, world)
+    return world
+
+
+def check_shape(spec: TensorSpec, world: Mapping[str, int]) -> None:
+    """Refuse sizes that give an input a shape that no array has; that there is memory for it is found by making it.
+
+    Raises:
+        ArgumentError: an axis below 0, or more elements than can be counted.
+    """
+    shape = [evaluate(e, world) for e in spec.type.shape]
+    for axis, (size, extent) in enumerate(zip(shape, spec.type.shape, strict=True)):
+        if size < 0:
+            raise ArgumentError(
+                f"input `{spec.name}`, axis {axis}: {to_text(extent)} is {size}",
+                code="argument-extent",
+                help="give its dimensions sizes for which that is at least 0",
+            )
+    if 16 * prod(shape) > LARGEST:  # bytes, of the widest elements
+        raise ArgumentError(
+            f"input `{spec.name}` would have the shape {tuple(shape)}",
+            code="argument-extent",
+            help="give smaller sizes",
+        )
 
 
 def start(d: Dim, default: int) -> int:

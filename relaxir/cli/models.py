@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import relaxir as rx
-from relaxir.cli.inputs import parse_dims
+from relaxir.cli.dims import Dims
+from relaxir.cli.outputs import check_place
 from relaxir.cli.progress import progress_bar
 from relaxir.ir import IRModule
 from relaxir.runtime.executable import Executable
@@ -15,41 +15,44 @@ from relaxir.support.errors import ArgumentError, LoadError
 MODELS = (".onnx", ".pb")
 TEXT = ".rx"
 LIBRARY = ".so"
+CONSTANTS = ".npz"
 
 
-def load_module(path: Path, dims: Sequence[str]) -> IRModule:
+def load_module(path: Path, dims: Dims) -> IRModule:
     """A module from an ONNX file, or from IR text and the .npz of its large constants beside it.
 
     Raises:
         LoadError: no such file, another kind of file, or damaged content.
-        ArgumentError: a bad ``--dim``.
+        ArgumentError: a range for a name that the model does not have, or for a model that is no ONNX.
     """
     check_file(path)
     kind = path.suffix.lower()
     if kind == TEXT:
-        if dims:
-            raise ArgumentError("--dim is for ONNX models: a .rx file declares its own ranges")
-        constants = path.with_suffix(".npz")
+        refuse_ranges(dims, path, "a .rx file declares them itself", 'write them there: n = R.dim("n", min=1, max=64)')
+        constants = path.with_suffix(CONSTANTS)
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise LoadError(f"`{path}` is not text: {error}", code="load-malformed") from error
         return rx.parse(text, constants if constants.is_file() else None, str(path))
     if kind == LIBRARY:
-        raise LoadError(f"`{path}` is compiled: only `relaxir run` and `relaxir bench` take it", code="load-malformed")
+        raise LoadError(
+            f"`{path}` is compiled: only `relaxir run` and `relaxir bench` take it",
+            code="load-malformed",
+            help="name the model that it was made from",
+        )
     if kind not in MODELS:
         raise LoadError(
             f"cannot tell what `{path}` is", code="load-malformed", help="name an ONNX model .onnx and IR text .rx"
         )
-    return rx.from_onnx(path, dims=parse_dims(dims))
+    return rx.from_onnx(path, dims=dims.declared())
 
 
-def load_executable(path: Path, dims: Sequence[str], threads: int | None, profile: bool = False) -> Executable:
+def load_executable(path: Path, dims: Dims, threads: int | None, profile: bool = False) -> Executable:
     """A library as it is, anything else compiled for this machine."""
     if path.suffix.lower() == LIBRARY:
         check_file(path)
-        if dims:
-            raise ArgumentError("--dim is for ONNX models: the sizes of a library are fixed in it")
+        refuse_ranges(dims, path, "those of a library are compiled into it", "give them to `relaxir compile`")
         exe = rx.load(path)
         if threads is not None:
             exe.set_threads(threads)
@@ -59,21 +62,43 @@ def load_executable(path: Path, dims: Sequence[str], threads: int | None, profil
         return rx.compile(module, threads=threads, profile=profile, progress=tick)
 
 
-def output_path(model: Path, output: Path | None) -> Path:
-    """Where a library goes; found out before the work starts.
+def refuse_ranges(dims: Dims, path: Path, why: str, way_out: str) -> None:
+    """Refuse ranges for a model that has its own.
 
     Raises:
-        LoadError: the folder is missing, or a folder stands there.
-        ArgumentError: the model or the header would be overwritten.
+        ArgumentError: there are some.
+    """
+    if dims.ranges:
+        name = next(iter(dims.ranges))
+        raise ArgumentError(
+            f"--dim {name}: only dimensions of ONNX models take a range, and `{path}` is none: {why}", help=way_out
+        )
+
+
+def output_path(model: Path, output: Path | None) -> Path:
+    """Where a library goes, with its header beside it; found out before the work starts.
+
+    Raises:
+        LoadError: a file cannot be written there.
     """
     path = output or model.with_suffix(LIBRARY)
-    if path.is_dir():
-        raise LoadError(f"cannot write `{path}`: a folder stands there", code="load-path", help="name a file in it")
-    if not path.parent.is_dir():
-        raise LoadError(f"cannot write `{path}`: no folder `{path.parent}`", code="load-path")
-    if path.suffix in (".h", TEXT, *MODELS):
-        raise ArgumentError(f"--output {path}: a library cannot end in {path.suffix}", help=f"use {LIBRARY}")
+    for place in (path, path.with_suffix(".h")):
+        check_place(place)
     return path
+
+
+def check_constants(model: Path, output: Path | None) -> None:
+    """Refuse to write results over the constants of the model that gives them.
+
+    Raises:
+        ArgumentError: they would go there.
+    """
+    if (
+        output is not None
+        and model.suffix.lower() == TEXT
+        and output.resolve() == model.with_suffix(CONSTANTS).resolve()
+    ):
+        raise ArgumentError(f"--output {output}: the constants of `{model}` are there", help="name another file")
 
 
 def check_file(path: Path) -> None:
@@ -83,6 +108,6 @@ def check_file(path: Path) -> None:
         LoadError: no such file, or a folder.
     """
     if path.is_dir():
-        raise LoadError(f"`{path}` is a folder, not a file", code="load-path")
+        raise LoadError(f"`{path}` is a folder, not a file", code="load-path", help="name a model in it")
     if not path.is_file():
-        raise LoadError(f"no file `{path}`", code="load-path")
+        raise LoadError(f"no file `{path}`", code="load-path", help="check the path, from this folder on")

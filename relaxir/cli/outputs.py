@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+import click
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -33,34 +36,73 @@ def results_table(results: Mapping[str, Array]) -> Table:
     return table
 
 
+def written_to(*suffixes: str) -> Callable[[click.Context, click.Parameter, Path | None], Path | None]:
+    """A callback of an option that names a file to write: its suffix says what is written, and must be one of these."""
+
+    def check(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
+        if path is not None and path.suffix not in suffixes:
+            raise click.BadParameter(f"`{path}`: the name must end in {' or '.join(suffixes)}", ctx, param)
+        return path
+
+    return check
+
+
+def check_place(path: Path | None) -> None:
+    """Refuse a file that could not be written at the end, before the work starts.
+
+    Raises:
+        LoadError: no such folder, one that cannot be written, or a folder of the file's name.
+    """
+    if path is None:
+        return
+    problem, way_out = "", "name a file in another folder"
+    if path.is_dir():
+        problem, way_out = "a folder stands there", "name a file in it"
+    elif not path.parent.is_dir():
+        problem, way_out = f"no folder `{path.parent}`", "make it, or name another"
+    elif not os.access(path.parent, os.W_OK):
+        problem = f"the folder `{path.parent}` cannot be written"
+    if problem:
+        raise LoadError(f"cannot write `{path}`: {problem}", code="load-path", help=way_out)
+
+
+def check_results(path: Path | None, count: int) -> None:
+    """Refuse to write several results to a file that holds one.
+
+    Raises:
+        ArgumentError: there are several for an .npy file.
+    """
+    if path is not None and path.suffix == ".npy" and count != 1:
+        raise ArgumentError(f"--output {path}: there are {count} results", help="use an .npz file")
+
+
 def save_results(path: Path, results: Mapping[str, Array]) -> None:
     """Write results to an .npz file by name, or one result to an .npy file; whole or not at all.
 
     Raises:
-        ArgumentError: another suffix, or several results for an .npy file.
         LoadError: the file cannot be written.
     """
-    check_results_path(path)
-    if path.suffix == ".npy" and len(results) != 1:
-        raise ArgumentError(f"--output {path}: there are {len(results)} results", help="use an .npz file")
-    try:
-        with replacing(path) as stream:
-            if path.suffix == ".npy":
-                np.lib.format.write_array(stream, next(iter(results.values())), allow_pickle=False)
-            else:
-                write_archive(stream, results)
-    except OSError as error:
-        raise LoadError(f"cannot write `{path}`: {error.strerror or error}", code="load-path") from error
+    with writing(path) as stream:
+        if path.suffix == ".npy":
+            np.lib.format.write_array(stream, next(iter(results.values())), allow_pickle=False)
+        else:
+            write_archive(stream, results)
 
 
-def check_results_path(path: Path) -> None:
-    """Refuse a name that `save_results` could not use.
+@contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A stream to a file that is there whole or not at all.
 
     Raises:
-        ArgumentError: neither .npy nor .npz.
-        LoadError: no such folder, or a folder stands there.
+        LoadError: the file cannot be written.
     """
-    check_place("--output", path, (".npz", ".npy"))
+    try:
+        with replacing(path) as stream:
+            yield stream
+    except OSError as error:
+        raise LoadError(
+            f"cannot write `{path}`: {error.strerror or error}", code="load-path", help="name a file in another folder"
+        ) from error
 
 
 def write_archive(stream: BinaryIO, arrays: Mapping[str, Array]) -> None:
@@ -81,18 +123,3 @@ def seconds_table(seconds: Mapping[str, float], cache: tuple[int, int]) -> Table
     found, asked = cache
     table.caption = f"{found} of {asked} objects from the cache" if asked else "no object cache"
     return table
-
-
-def check_place(option: str, path: Path | None, suffixes: tuple[str, ...]) -> None:
-    """Refuse a file that could not be written at the end, before the work starts.
-
-    Raises:
-        ArgumentError: another suffix.
-        LoadError: no such folder, or a folder stands there.
-    """
-    if path is None:
-        return
-    if path.suffix not in suffixes:
-        raise ArgumentError(f"{option} {path}: the name must end in {' or '.join(suffixes)}")
-    if path.is_dir() or not path.parent.is_dir():
-        raise LoadError(f"cannot write `{path}`: no such place", code="load-path")

@@ -33,6 +33,11 @@ def _extent(d: DimLike) -> DimLike:
     value = _size(d)
     if isinstance(value, int) and value < 0:
         raise SymError(f"the size of an axis must be at least 0, got {value}")
+    if isinstance(value, Dim) and value.min < 0:
+        raise SymError(
+            f"the size of an axis must be at least 0, and `{value}` is declared from {value.min} on",
+            help=f'declare it as rx.dim("{value}", min=0)',
+        )
     return value
 
 

@@ -422,6 +422,12 @@ def codes() -> tuple[str, ...]:
     return tuple(code for error in ERRORS for code in error.CODES)
 
 
+def summary() -> str:
+    """Return a line for each error code with its meaning, class by class."""
+    width = max(map(len, codes()))
+    return "\n".join(f"{code:{width}}  {text}" for error in ERRORS for code, text in error.CODES.items())
+
+
 def explain(code: str) -> str:
     """Return the manual page of an error code: its meaning, then the text of its class.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from keyword import iskeyword
 
 
 class UniqueNames:
@@ -46,3 +48,23 @@ class UniqueNames:
         other = UniqueNames(self.taken, self._separator, self._first)
         other._next.update(self._next)
         return other
+
+
+def symbol_name(text: str) -> str:
+    """What the symbol of a dimension is called that a model names ``text``; nothing for a number or a mark.
+
+    >>> symbol_name("batch size"), symbol_name("2n"), symbol_name("class"), symbol_name("?"), symbol_name("-1")
+    ('batch_size', 'd_2n', 'class_', '', '')
+    """
+    word = text if re.fullmatch(r"[^\W\d]\w*", text) else ""
+    if not word and not text.lstrip("-").isdecimal():
+        word = cleaned(text, "d_")
+    if not word.isidentifier():
+        return ""
+    return f"{word}_" if iskeyword(word) else word
+
+
+def cleaned(text: str, prefix: str) -> str:
+    """A text as an identifier, with ``prefix`` before a leading digit; nothing where nothing of it can stay."""
+    word = re.sub(r"\W+", "_", text).strip("_")
+    return prefix + word if word[:1].isdigit() else word

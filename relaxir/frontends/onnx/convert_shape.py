@@ -107,7 +107,7 @@ def squeeze_ones(n: Node, x: Value) -> Result:
     if unknown and n.declared_rank() != x.type.rank - len(axes):
         n.unsupported(
             f"without axes, the rank depends on which of the run-time sizes {', '.join(map(str, unknown))} are 1",
-            help="give sizes that are always the same: from_onnx(..., dims={'batch': 1}), or --dim batch=1",
+            help="give sizes that are always the same: from_onnx(..., dims={'batch': 1}), or --dim batch=1..1",
         )
     return n.emit("squeeze", x, axes=axes)
 

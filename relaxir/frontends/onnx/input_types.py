@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 
 from onnx import GraphProto, ValueInfoProto
@@ -11,7 +10,8 @@ from onnx import GraphProto, ValueInfoProto
 from relaxir.frontends.onnx.narrow import NARROW
 from relaxir.frontends.onnx.tensors import MOST_AXES, MOST_ELEMENTS, element_type
 from relaxir.ir.types import TensorType
-from relaxir.support.errors import LoadError, UnsupportedError
+from relaxir.support.errors import ArgumentError, LoadError, UnsupportedError
+from relaxir.support.names import cleaned, symbol_name
 from relaxir.sym import Dim, DimLike, SymError, dim, fresh, to_text
 
 
@@ -59,14 +59,16 @@ class InputTypes:
         """Every dimension that the caller gave must be one of the model's.
 
         Raises:
-            LoadError: a name that no input has.
+            ArgumentError: a name that no input has.
         """
         unused = sorted(set(self.overrides) - self.used)
         if unused:
             known = [d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim if d.dim_param]
             places = [f"{i.name}:{n}" for i in graph.input for n in range(len(i.type.tensor_type.shape.dim))]
             shown = ", ".join(dict.fromkeys((*known, *places)))
-            raise LoadError(f"dims: the model has no dimension `{unused[0]}`", help=f"it has {shown}")
+            raise ArgumentError(
+                f"the model has no dimension `{unused[0]}`", code="argument-name", help=f"it has {shown or 'none'}"
+            )
 
     def _given(self, key: str, default: DimLike) -> DimLike:
         """The caller's dimension for a name or a place, else the default."""
@@ -81,9 +83,9 @@ class InputTypes:
         for key in (place, param):
             if key in self.overrides:
                 return self._given(key, default=0)
-        stem = _symbol_name(param)
+        stem = symbol_name(param)
         if not stem:
-            return self._new_symbol(f"{_cleaned(name, 'x') or 'x'}_{axis}")
+            return self._new_symbol(f"{cleaned(name, 'x') or 'x'}_{axis}")
         if param not in self.symbols:
             self.symbols[param] = self._new_symbol(stem)
         return self.symbols[param]
@@ -96,16 +98,3 @@ class InputTypes:
             symbol = fresh("d", self.taken)
         self.taken.add(symbol.name)
         return symbol
-
-
-def _symbol_name(param: str) -> str:
-    """What to call the symbol of a dimension's name; nothing for a number or a mark (``-1``, ``?``)."""
-    if re.fullmatch(r"[^\W\d]\w*", param):
-        return param
-    return "" if param.lstrip("-").isdecimal() else _cleaned(param, "d_")
-
-
-def _cleaned(text: str, prefix: str) -> str:
-    """A text as an identifier, with ``prefix`` before a leading digit; nothing where nothing of it can stay."""
-    word = re.sub(r"\W+", "_", text).strip("_")
-    return prefix + word if word[:1].isdigit() else word
