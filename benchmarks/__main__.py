@@ -26,7 +26,7 @@ from benchmarks.workloads import WORKLOADS, Array, Workload
 from relaxir.api import available_threads
 from relaxir.measure.peaks import measure_peaks
 from relaxir.measure.peers import OnnxRuntime
-from relaxir.measure.report import Case, Row, record, rows_table
+from relaxir.measure.report import Case, Row, doubts, record, rows_table
 
 try:
     import torch
@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
     peaks = measure_peaks(options.threads)
     out = Console(highlight=False)
     out = out if out.is_terminal else Console(highlight=False, width=WIDTH)
-    out.print(rows_table(rows, peaks))
+    out.print(rows_table(rows, peaks), *doubts(rows), sep="\n")
     if options.json is not None:
         options.json.write_text(json.dumps(record(rows, peaks), indent=1))
         out.print(f"wrote {options.json}")

@@ -82,7 +82,7 @@ def from_onnx(model: object, dims: Mapping[str, DimLike] | None = None) -> IRMod
     Raises:
         LoadError: a malformed file, or external data outside the model's folder.
         UnsupportedError: every node that cannot be imported, at once.
-        ArgumentError: a negative size in ``dims``.
+        ArgumentError: a negative size in ``dims``, or a name that the model does not have.
     """
     if dims is not None:
         check_kind("dims", dims, Mapping, 'pass sizes by name, e.g. {"batch": 1}')
@@ -316,7 +316,7 @@ def function_info(signature: Signature) -> FunctionInfo:
         return tuple(TensorInfo(s.name, s.type.dtype, tuple(map(to_text, s.type.shape))) for s in specs)
 
     inputs, outputs = tensors(signature.inputs), tensors(signature.outputs)
-    return FunctionInfo(signature.name, inputs, outputs, signature.where, signature.reuse)
+    return FunctionInfo(signature.name, inputs, outputs, signature.conditions, signature.reuse)
 
 
 def load(path: str | Path) -> Executable:

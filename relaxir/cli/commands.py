@@ -31,7 +31,7 @@ from relaxir.cli.stages import COMPILED, HALF_RTOL, Comparison, Row, as_tuple, r
 from relaxir.ir import IRModule
 from relaxir.ir.expr import Array
 from relaxir.measure import write_trace
-from relaxir.measure.report import profile_table, rows_table
+from relaxir.measure.report import doubts, profile_table, rows_table
 from relaxir.passes import Instrument
 from relaxir.passes.instruments import CompareEach, VerifyEach
 from relaxir.runtime.executable import Executable
@@ -241,6 +241,8 @@ def bench(
     with progress_bar("measuring") as tick:
         rows, peaks = run_bench(model, exe, dims, against, rounds, have, seed, function, tick)
     console().print(rows_table(rows, peaks))
+    for doubt in doubts(rows):
+        click.echo(doubt)
     if json_ is not None:
         write_json(json_, rows, peaks)
         click.echo(f"wrote {json_}")

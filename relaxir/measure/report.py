@@ -18,13 +18,17 @@ import numpy as np
 from rich.table import Table
 
 from relaxir.ir.expr import Array
+from relaxir.measure.others import QUIET, Others
 from relaxir.measure.peaks import Peaks
 from relaxir.measure.profiles import COLUMNS, Profile, shortened
-from relaxir.measure.rounds import Comparison, Timing, interleave
+from relaxir.measure.rounds import UNCERTAIN, Comparison, Timing, interleave
 from relaxir.runtime.costs import Cost
 from relaxir.support.errors import ArgumentError
+from relaxir.support.version import __version__
 
 OURS: Final = "relaxir"
+MARK: Final = " ?"
+"""Behind a figure that varies too much between rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +51,16 @@ class Case:
 
     def measure(self, rounds: int, seconds: float = 0.1, tick: Callable[[], None] | None = None) -> Row:
         """Time ours and the peers in turn; operations and bytes only where the sizes at entry tell them."""
+        others = Others()
         timings = interleave({OURS: self.ours, **self.peers}, rounds, seconds, tick=tick)
         try:
             cost = None if self.cost is None else self.cost(**self.sizes)
         except ArgumentError:  # a size that depends on data
             cost = None
         work = None if cost is None else (int(cost.flops), int(cost.bytes))
+        busy = others.processors()
         apart = max((difference(self.ours(), call()) for call in self.peers.values()), default=None)
-        return Row(self.name, self.sizes, timings.pop(OURS), timings, work, apart)
+        return Row(self.name, self.sizes, timings.pop(OURS), timings, work, apart, busy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,7 @@ class Row:
         peers: calls of others.
         work: operations and bytes of a call, where they are known.
         difference: largest difference of a result from a peer's, relative to the largest element; None without peers.
+        others: processors that other programs kept busy meanwhile; None where that is not known.
     """
 
     name: str
@@ -76,6 +83,7 @@ class Row:
     peers: Mapping[str, Timing]
     work: tuple[int, int] | None = None
     difference: float | None = None
+    others: float | None = None
 
     def ratio(self, peer: str) -> Comparison:
         """Our time over a peer's."""
@@ -101,7 +109,7 @@ class Row:
             peers[name] = {**timing.to_json(), "ratio": ratio.ratio, "interval": [ratio.low, ratio.high]}
         return {
             "name": self.name, "sizes": dict(self.sizes), **self.ours.to_json(), "flops": flops, "bytes": bytes_,
-            "share": self.share(peaks), "difference": self.difference, "peers": peers,
+            "share": self.share(peaks), "difference": self.difference, "others": self.others, "peers": peers,
         }  # fmt: skip
 
 
@@ -160,12 +168,38 @@ def cells(row: Row, peaks: Peaks, peers: Iterable[str]) -> list[str]:
     share = row.share(peaks)
     rates = ["", ""] if row.work is None else [f"{1e-9 * w / row.ours.median:.1f}" for w in row.work]
     found = [
-        row.name, " ".join(f"{n}={v}" for n, v in row.sizes.items()), f"{1e3 * row.ours.median:.3f}",
-        f"{1e3 * row.ours.p10:.3f}", *rates, "" if share is None else f"{share:.0%}",
+        row.name, " ".join(f"{n}={v}" for n, v in row.sizes.items()),
+        milliseconds(row.ours.median) + MARK * row.ours.uncertain, milliseconds(row.ours.p10),
+        *rates, "" if share is None else f"{share:.0%}",
     ]  # fmt: skip
     for peer in peers:
-        known = peer in row.peers
-        found.append(f"{1e3 * row.peers[peer].median:.3f}, {row.ratio(peer)}" if known else "")
+        text = ""
+        if peer in row.peers:
+            ratio = row.ratio(peer)
+            text = f"{milliseconds(row.peers[peer].median)}, {ratio}{MARK * ratio.uncertain}"
+        found.append(text)
+    return found
+
+
+def milliseconds(seconds: float) -> str:
+    """A time with at least three digits that mean something."""
+    return f"{1e3 * seconds:.3f}" if seconds >= 1e-4 else f"{1e3 * seconds:.3g}"
+
+
+def doubts(rows: Sequence[Row]) -> list[str]:
+    """Why the figures of a table may not be what a quiet machine gives, one line each."""
+    found = []
+    busy = max((r.others for r in rows if r.others is not None), default=0.0)
+    if busy > QUIET:
+        found.append(
+            f"note: other programs kept up to {busy:.1f} processors busy meanwhile: "
+            "times are too long, and ratios less certain; measure on a quiet machine"
+        )
+    if any(r.ours.uncertain or any(r.ratio(p).uncertain for p in r.peers) for r in rows):
+        found.append(
+            f"note: what is marked{MARK} varies by more than {UNCERTAIN:.0%} between rounds: "
+            "take more rounds, or a quieter machine"
+        )
     return found
 
 
@@ -181,7 +215,7 @@ def record(rows: Sequence[Row], peaks: Peaks) -> dict[str, Any]:
         "means": {p: _mean([r for r in rows if p in r.peers], p) for p in peers},
         "peaks": peaks.to_json(),
         "machine": {"processor": processor(), "system": platform.platform(), "processors": os.cpu_count()},
-        "versions": {"python": sys.version.split()[0], **versions((OURS, "numpy", "llvmlite", *peers))},
+        "versions": {"python": sys.version.split()[0], OURS: __version__, **versions(("numpy", "llvmlite", *peers))},
     }
 
 

@@ -14,6 +14,8 @@ SETTLE: Final = 0.01
 """Seconds between two turns."""
 RESAMPLES: Final = 400
 """How often rounds are drawn anew for an interval."""
+UNCERTAIN: Final = 0.2
+"""Figures that vary by more than this part of themselves are marked in reports."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,13 @@ class Timing:
     def calls(self) -> int:
         """How many calls were timed."""
         return len(self._sorted)
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether the middle half of the rounds spans more than `UNCERTAIN` of the median."""
+        medians = sorted(median(r) for r in self.rounds)
+        quarter = len(medians) // 4
+        return medians[-quarter - 1] - medians[quarter] > UNCERTAIN * self.median
 
     def to_json(self) -> dict[str, Any]:
         """Figures in seconds, by name."""
@@ -73,6 +82,11 @@ class Comparison:
         found = sorted(median(draw.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
         edge = RESAMPLES // 40
         return Comparison(median(ratios), found[edge], found[-edge - 1])
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether the interval is wider than `UNCERTAIN` of the ratio."""
+        return self.high - self.low > UNCERTAIN * self.ratio
 
     def __str__(self) -> str:
         return f"{self.ratio:.2f} ({self.low:.2f}-{self.high:.2f})"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from relaxir.ir.expr import Function
@@ -42,10 +43,28 @@ class Signature:
         fields = tuple(o.type for o in self.outputs)
         return FuncType(tuple(i.type for i in self.inputs), fields[0] if self.single else TupleType(fields))
 
+    @property
+    def symbols(self) -> Mapping[str, Dim]:
+        """The symbols of all types, by name, in order of the names."""
+        found = {d.name: d for t in (*self.inputs, *self.outputs) for d in free_dims_of_type(t.type)}
+        return MappingProxyType(dict(sorted(found.items())))
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What holds of the symbols, in words of the text form: their ranges, then the relations between them."""
+        return (*(c for d in self.symbols.values() for c in ranges(d)), *self.where)
+
     def __str__(self) -> str:
         ins = ", ".join(f"{i.name}: {describe(i.type)}" for i in self.inputs)
         outs = ", ".join(f"{o.name}: {describe(o.type)}" for o in self.outputs)
         return f"{self.name}({ins}) -> ({outs})"
+
+
+def ranges(d: Dim) -> Iterator[str]:
+    """The range of a symbol as conditions: ``1 <= n <= 64``, ``n % 8 == 0``."""
+    yield f"{d.name} >= {d.min}" if d.max is None else f"{d.min} <= {d.name} <= {d.max}"
+    if d.multiple_of != 1:
+        yield f"{d.name} % {d.multiple_of} == 0"
 
 
 def flatten(name: str, t: Type) -> tuple[TensorSpec, ...]:
@@ -82,12 +101,11 @@ def to_json(signatures: Sequence[Signature], extra: Mapping[str, Any]) -> str:
     """Metadata of a library: signatures with their symbols' ranges, and ``extra`` beside."""
     functions = []
     for s in signatures:
-        symbols = {d.name: d for t in (*s.inputs, *s.outputs) for d in free_dims_of_type(t.type)}
         functions.append(
             {
                 "name": s.name,
                 "single": s.single,
-                "symbols": {n: [d.min, d.max, d.multiple_of] for n, d in sorted(symbols.items())},
+                "symbols": {n: [d.min, d.max, d.multiple_of] for n, d in s.symbols.items()},
                 "inputs": [[i.name, describe(i.type), i.element] for i in s.inputs],
                 "outputs": [[o.name, describe(o.type), o.element] for o in s.outputs],
                 "where": list(s.where),

@@ -13,7 +13,7 @@ import relaxir as rx
 from relaxir.frontends.onnx import from_onnx
 from relaxir.ir.expr import Array
 from relaxir.runtime.interp import evaluate
-from relaxir.support.errors import InferError, LoadError, UnsupportedError
+from relaxir.support.errors import ArgumentError, InferError, UnsupportedError
 from tests.frontends.models import f32, graph, i64, main_of, model, node, op_names, run
 
 TWO = model(
@@ -47,8 +47,9 @@ def test_dims(key: str) -> None:
 
 
 def test_unknown_dims() -> None:
-    with pytest.raises(LoadError, match="no dimension `batch`") as caught:
+    with pytest.raises(ArgumentError, match="no dimension `batch`") as caught:
         from_onnx(TWO, dims={"batch": 3})
+    assert caught.value.code == "argument-name"
     assert "it has n, " in caught.value.help
 
 

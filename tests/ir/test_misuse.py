@@ -130,6 +130,7 @@ def test_names_of_functions(name: str) -> None:
     ("make", "message"),
     [
         (lambda: rx.TensorType((-3,), "float32"), "at least 0, got -3"),
+        (lambda: rx.TensorType((rx.dim("n", min=-1),), "float32"), "at least 0, and `n` is declared from -1 on"),
         (lambda: rx.TensorType((1 << 70,), "float32"), "64 bits"),
         (lambda: rx.TensorType((1 << 32, 0, 1 << 32, 24), "float32"), "64 bits"),
         (lambda: rx.dim("m", max=1 << 64), "64 bits"),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from math import inf
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import relaxir as rx
 from relaxir.measure import Comparison, Peaks, Timing, interleave, measure_peaks
-from relaxir.measure.report import Case, Row, difference, record, rows_table
+from relaxir.measure.others import Others, busy_seconds
+from relaxir.measure.report import Case, Row, cells, difference, doubts, milliseconds, record, rows_table
 from tests.e2e import models
 
 PEAKS = Peaks(flops=1e11, dram=1e10, cache=5e10, threads=1, cache_bytes=1 << 20)
@@ -82,6 +86,7 @@ def test_reports() -> None:
     assert data["rows"][0]["peers"]["peer"]["ratio"] == pytest.approx(0.5)
     assert data["rows"][1]["flops"] is None
     assert data["versions"]["numpy"] == np.__version__
+    assert data["versions"]["relaxir"] == rx.__version__
     assert data["machine"]["processors"] > 0
 
 
@@ -90,3 +95,41 @@ def test_differences_are_relative() -> None:
     assert difference(a, [np.array([1.0, 101.0])]) == pytest.approx(1 / 101)
     assert difference((a, a), [a, a]) == 0
     assert difference(a, a[:1]) == inf
+
+
+def test_figures_that_vary_are_marked() -> None:
+    steady, wild = (
+        Timing(tuple((t,) for t in (1.0, 1.01, 1.02, 1.0))),
+        Timing(tuple((t,) for t in (1.0, 2.0, 1.1, 1.9))),
+    )
+    assert not steady.uncertain
+    assert wild.uncertain
+    assert not Timing(((1.0, 9.0),)).uncertain, "one round tells nothing of the others"
+    assert not Comparison(1.0, 0.95, 1.1).uncertain
+    assert Comparison(1.0, 0.85, 1.1).uncertain
+    calm, rough = Row("a", {}, steady, {"p": steady}), Row("b", {}, wild, {"p": steady})
+    assert not any(c.endswith("?") for c in cells(calm, PEAKS, ["p"]))
+    assert sum(c.endswith("?") for c in cells(rough, PEAKS, ["p"])) == 2, "the time and the ratio"
+    assert doubts([calm]) == []
+    (doubt,) = doubts([calm, rough])
+    assert "marked ? varies by more than 20% between rounds" in doubt
+    (busy,) = doubts([Row("c", {}, steady, {}, others=1.25)])
+    assert "1.2 processors busy" in busy
+
+
+def test_what_others_do_is_told_from_the_counts_of_the_system(tmp_path: Path) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    stat = tmp_path / "stat"
+    stat.write_text(f"cpu 9 9 9 9 9 9 9 9\ncpu{cpu} 100 20 30 9999 7 40 5 5 0 0\ncpu99999 1 1 1 1 1 1 1 1 0 0\n")
+    assert busy_seconds(stat) == 200 / os.sysconf("SC_CLK_TCK"), "idle and waiting are not busy"
+    assert busy_seconds(tmp_path / "none") is None
+    now = time.monotonic()
+    assert Others(start=now, busy=None).processors() is None
+    busy = busy_seconds()
+    assert busy is not None
+    found = Others(start=now - 10.0, busy=busy - 15.0, own=time.process_time() - 5.0).processors()
+    assert found == pytest.approx(1.0, abs=0.1)
+
+
+def test_short_times_keep_their_digits() -> None:
+    assert [milliseconds(t) for t in (1.5, 1e-3, 4.567e-7)] == ["1500.000", "1.000", "0.000457"]

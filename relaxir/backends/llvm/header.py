@@ -30,7 +30,7 @@ class FunctionInfo:
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     where: tuple[str, ...] = ()
-    """Constraints on the symbols, e.g. ``1 <= n <= 4096``."""
+    """What holds of the symbols, e.g. ``1 <= n <= 4096``; an input for which it does not is an error of the call."""
     reuse: tuple[tuple[int, int], ...] = ()
     """Places of the inputs whose memory the caller may give for an output as well."""
 
