@@ -30,7 +30,7 @@ from relaxir.cli.progress import progress_bar
 from relaxir.cli.stages import COMPILED, HALF_RTOL, Comparison, Row, as_tuple, readable, stage_text
 from relaxir.ir import IRModule
 from relaxir.ir.expr import Array
-from relaxir.measure import write_trace
+from relaxir.measure import check_profiling, write_trace
 from relaxir.measure.report import doubts, profile_table, rows_table
 from relaxir.passes import Instrument
 from relaxir.passes.instruments import CompareEach, VerifyEach
@@ -46,7 +46,7 @@ from relaxir.support.optional import load as load_optional
 CHECK_SIZE = 2
 """Size of symbols that `check` takes: 1 would hide what broadcasts."""
 
-FILE: Final = click.Path(path_type=Path)
+FILE: Final = click.Path(readable=False, path_type=Path)  # whether it can be read is an error like any other of it
 MODEL = click.argument("model", type=FILE)
 INPUTS = click.option(
     "-i", "--input", "inputs", multiple=True, metavar="[NAME=]FILE", help=".npy for one input, .npz for several."
@@ -88,7 +88,7 @@ def main(traceback: bool) -> None:
     """
 
 
-@main.command(name="compile")
+@main.command(name="compile", short_help="Compile a model to a library and a C header.")
 @MODEL
 @click.option(
     "-o", "--output", type=FILE, callback=written_to(LIBRARY), help="Library to write (default: MODEL with .so)."
@@ -150,7 +150,7 @@ def checkers(module: IRModule) -> tuple[Instrument, ...]:
     return (VerifyEach(), CompareEach(evaluate, HALF_RTOL, HALF_RTOL) if coarse else CompareEach(evaluate))
 
 
-@main.command()
+@main.command(short_help="Run a model on files or random inputs, and profile it.")
 @MODEL
 @INPUTS
 @SIZES
@@ -194,6 +194,8 @@ def run(
     draw = None if roofline is None else load_optional("relaxir.measure.roofline", extra="plot").write_roofline
     watched = profile or trace is not None or roofline is not None
     exe = load_executable(model, dims, threads, watched)
+    if watched:
+        check_profiling(exe)
     main = exe[function]
     check_results(output, len(main.output_names))
     feeds = feed(exe.signatures[function], inputs, dims, seed, 1)
@@ -211,7 +213,7 @@ def run(
                 click.echo(f"wrote {path}")
 
 
-@main.command()
+@main.command(short_help="Time a model at many sizes, also beside a peer.")
 @MODEL
 @INPUTS
 @SWEEP
@@ -261,7 +263,7 @@ def feed(signature: Signature, files: tuple[str, ...], dims: Dims, seed: int, de
     return {**make_inputs(signature, sizes, seed, have=have, default=default), **have}
 
 
-@main.command()
+@main.command(short_help="Print the IR of a model, as imported or after a pass.")
 @MODEL
 @click.option("--after", default="", metavar="PASS", help="Show the module after this pass; `all`: after each.")
 @click.option("--changed", is_flag=True, help="With --after all: only where the text changed.")
@@ -279,7 +281,7 @@ def show(model: Path, after: str, changed: bool, color: bool | None, dims: Dims)
         click.echo(text)
 
 
-@main.command()
+@main.command(short_help="Find the first pass that changes a result of a model.")
 @MODEL
 @INPUTS
 @SIZES
@@ -339,7 +341,7 @@ def verdict(row: Row, model: Path) -> RelaxirError:
     )
 
 
-@main.command()
+@main.command(short_help="Show what an error code means, or all of them.")
 @click.argument("code", required=False)
 def explain(code: str | None) -> None:
     """Show the manual page of an error CODE; without one, a line for each."""

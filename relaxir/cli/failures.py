@@ -17,6 +17,10 @@ from relaxir.support.errors import InternalError, LoadError, RelaxirError, Runti
 class Group(click.Group):
     """Shows every error as relaxir's own are meant to be read."""
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which they are meant to be met."""
+        return list(self.commands)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; an error becomes a block, Ctrl-C one line."""
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import relaxir as rx
@@ -105,9 +106,11 @@ def check_file(path: Path) -> None:
     """Refuse what is not there.
 
     Raises:
-        LoadError: no such file, or a folder.
+        LoadError: no such file, a folder, or a file that this user may not read.
     """
     if path.is_dir():
         raise LoadError(f"`{path}` is a folder, not a file", code="load-path", help="name a model in it")
     if not path.is_file():
         raise LoadError(f"no file `{path}`", code="load-path", help="check the path, from this folder on")
+    if not os.access(path, os.R_OK):
+        raise LoadError(f"`{path}` cannot be read", code="load-path", help="check your rights to it")

@@ -140,10 +140,7 @@ def profile(
     count = check_count("repeat", repeat)
     main = exe[function]
     call = partial(main, **inputs) if isinstance(inputs, Mapping) else partial(main, *inputs)
-    if exe.facts.places is None:
-        raise ArgumentError(
-            "this build notes no times", help="compile with rx.compile(..., profile=True) or relaxir compile --profile"
-        )
+    check_profiling(exe)
     limits = measure_peaks(exe.context.library.cdll.rx_threads()) if peaks is None else peaks
     spans, events = observe(exe, call, count)
     calls = by_call(spans, events)
@@ -151,6 +148,18 @@ def profile(
     rest = [s - sum(e.seconds for e in own) for s, own in zip(seconds, calls, strict=True)]
     kernels = kernel_times(calls)
     return Profile(function, median(seconds), max(0.0, median(rest)), kernels, limits, spans, events)
+
+
+def check_profiling(exe: Executable) -> None:
+    """Refuse a build without time stamps.
+
+    Raises:
+        ArgumentError: it is one.
+    """
+    if exe.facts.places is None:
+        raise ArgumentError(
+            "this build notes no times", help="compile with rx.compile(..., profile=True) or relaxir compile --profile"
+        )
 
 
 def observe(

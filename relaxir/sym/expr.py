@@ -82,6 +82,9 @@ class Dim(_Operators, sympy.Symbol):  # type: ignore[misc]  # sympy is untyped
 def dim(name: str, min: int = 0, max: int | None = None, multiple_of: int = 1) -> Dim:
     """Return the dimension ``name`` with values in ``min..max`` that are multiples of ``multiple_of``.
 
+    The default range is that of sizes. A negative ``min`` makes a number, such as the start of a slice that comes from
+    data: formulas and shape values may have it, the axis of a tensor may not.
+
     Raises ``SymError`` for a name that is no identifier or a range that holds no value.
     """
     if not _is_identifier(name):

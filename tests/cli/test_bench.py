@@ -118,6 +118,7 @@ def test_a_library_built_for_profiling(relaxir: Run, onnx_model: Path, tmp_path:
     assert "outside kernels" in done.stdout
     refused = relaxir("run", tmp_path / "q.so", "-s", "batch=3", "--profile")
     assert refused.exit_code == 1
+    assert not refused.stdout, "found out before it runs"
     assert "notes no times" in refused.stderr
     assert "--profile" in refused.stderr
 

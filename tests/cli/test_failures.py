@@ -180,6 +180,24 @@ def test_unwritable_folder(relaxir: Run, text_model: Path, tmp_path: Path) -> No
     assert "cannot write" in fails(relaxir, "compile", text_model, "-o", tmp_path / "m.so")
 
 
+def test_what_this_user_may_not_touch(
+    relaxir: Run, text_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found out before any work, also where the tests run as a user who may do anything."""
+    monkeypatch.setattr("os.access", lambda _, mode: mode != os.W_OK)
+    for command, option, name in (
+        ("compile", "-o", "m.so"),
+        ("run", "-o", "x.npz"),
+        ("run", "--trace", "t.json"),
+        ("bench", "--json", "f.json"),
+    ):
+        assert "cannot be written" in fails(relaxir, command, text_model, option, tmp_path / name)
+    monkeypatch.setattr("os.access", lambda _, mode: mode != os.R_OK)
+    for command in ("compile", "run", "bench", "show", "check"):
+        assert "cannot be read" in fails(relaxir, command, text_model)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_failed_process_writes_to_stderr_only(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "relaxir", "show", tmp_path / "no.rx"],

@@ -42,7 +42,9 @@ def read_model(model: object) -> Source:
     """
     source = _read(model)
     if not source.model.HasField("graph") or not source.model.opset_import:
-        raise LoadError(f"`{source.name}` is not an ONNX model: it has no graph or no opset")
+        raise LoadError(
+            f"`{source.name}` is not an ONNX model: it has no graph or no opset", help="was the download complete?"
+        )
     check_nesting(source.model)
     source = replace(source, model=inlined(source.model, source.name))
     check_nesting(source.model)
