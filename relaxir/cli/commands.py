@@ -49,7 +49,12 @@ CHECK_SIZE = 2
 FILE: Final = click.Path(readable=False, path_type=Path)  # whether it can be read is an error like any other of it
 MODEL = click.argument("model", type=FILE)
 INPUTS = click.option(
-    "-i", "--input", "inputs", multiple=True, metavar="[NAME=]FILE", help=".npy for one input, .npz for several."
+    "-i",
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help=".npy for one input, .npz for several; repeatable.",
 )
 
 
@@ -64,7 +69,7 @@ SWEEP = dims_option(
     "NAME=N,...|MIN..MAX",
     most=None,
 )
-FUNCTION = click.option("-f", "--function", default="main", show_default=True)
+FUNCTION = click.option("-f", "--function", default="main", show_default=True, help="Which function of the model.")
 SEED = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of generated inputs.")
 THREADS = click.option(
     "--threads", type=click.IntRange(1, 1024), help="Most threads of a call (default: all the process may use)."

@@ -63,7 +63,7 @@ def parse_dim(option: str) -> tuple[str, Range | tuple[int, ...]]:
     Raises:
         ValueError: what is wrong, in words.
     """
-    name, equals, text = option.partition("=")
+    name, equals, text = option.rpartition("=")  # a name may be any text, a size has no `=`
     if not (name.strip() and equals and text):
         raise ValueError(f"`{option}` is no size of a dimension; {FORMS}")
     try:

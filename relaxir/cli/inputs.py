@@ -111,7 +111,8 @@ def symbol_sizes(
     """The size of every symbol of the inputs, as `make_inputs` takes it.
 
     Raises:
-        ArgumentError: a size for a name that is no symbol's, or one that gives an input a shape that no array has.
+        ArgumentError: a size for a name that is no symbol's, two for one, or one that gives an input a shape
+            that no array has.
     """
     symbols = {d.name: d for i in signature.inputs for e in i.type.shape for d in free_dims(e)}
     given = {n if n in symbols else symbol(n): size for n, size in sizes.items()}
@@ -120,6 +121,10 @@ def symbol_sizes(
         shown = ", ".join(sorted(symbols)) or "none"
         raise ArgumentError(
             f"the inputs have no dimension `{unknown[0]}`", code="argument-name", help=f"they have {shown}"
+        )
+    if len(given) < len(sizes):
+        raise ArgumentError(
+            f"{', '.join(sizes)}: a dimension is given twice", code="argument-name", help="give each once"
         )
     world = {n: start(d, default) for n, d in symbols.items()} | dict(seen(signature, have)) | given
     for spec in signature.inputs:

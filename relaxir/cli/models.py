@@ -72,7 +72,8 @@ def refuse_ranges(dims: Dims, path: Path, why: str, way_out: str) -> None:
     if dims.ranges:
         name = next(iter(dims.ranges))
         raise ArgumentError(
-            f"--dim {name}: only dimensions of ONNX models take a range, and `{path}` is none: {why}", help=way_out
+            f"--dim {name}: only dimensions of ONNX models can be fixed or given a range, and `{path}` is none: {why}",
+            help=way_out,
         )
 
 

@@ -21,6 +21,7 @@ from tests.cli.conftest import Run
         ("batch = 1 .. 64", "batch", Range(1, 64)),
         ("batch=2..", "batch", Range(2, None)),
         ("x:0=3", "x:0", (3,)),
+        ("a=b=3", "a=b", (3,)),
         ("seq len=9223372036854775807", "seq len", (2**63 - 1,)),
     ],
 )
@@ -87,3 +88,19 @@ def test_only_one_place_explains_them(relaxir: Run) -> None:
         page = relaxir(command, "--help").stdout
         assert f"-d, --dim {forms}" in page
         assert "--size" not in page
+
+
+def test_names_of_the_model_and_of_its_symbols_give_sizes(relaxir: Run, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    x, y = (onnx.helper.make_tensor_value_info(n, 1, ["batch size", None]) for n in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+    for first, second in (("batch size", "x:1"), ("batch_size", "x_1")):
+        done = relaxir("run", path, "-d", f"{first}=3", "-d", f"{second}=2")
+        assert done.exit_code == 0, done.output
+        assert "(3, 2)" in done.stdout
+    assert relaxir("show", path, "-d", "batch size=1..4", "-d", "x:1=5").exit_code == 0
+    twice = relaxir("run", path, "-d", "batch size=3", "-d", "batch_size=4")
+    assert twice.exit_code == 1
+    assert "given twice" in twice.stderr

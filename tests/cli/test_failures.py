@@ -71,7 +71,7 @@ def test_names_that_the_model_does_not_have(relaxir: Run, onnx_model: Path, comm
         (["-f", "other"], "no function `other`"),
         (["-o", "/no/such/folder/o.npz"], "no folder `/no/such/folder`"),
         (["--trace", "/proc/t.json"], "`/proc/t.json`"),
-        (["-d", "n=1..2"], "only dimensions of ONNX models take a range"),
+        (["-d", "n=1..2"], "only dimensions of ONNX models can be fixed or given a range"),
         (["-i", "missing.npy"], "cannot read"),
         (["-i", "missing=missing.npy"], "no argument `missing`"),
         (["-i", "x="], "no file is named"),
