@@ -193,7 +193,7 @@ def doubts(rows: Sequence[Row]) -> list[str]:
     if busy > QUIET:
         found.append(
             f"note: other programs kept up to {busy:.1f} processors busy meanwhile: "
-            "times are too long, and ratios less certain; measure on a quiet machine"
+            "times may be too long, and ratios are less certain"
         )
     if any(r.ours.uncertain or any(r.ratio(p).uncertain for p in r.peers) for r in rows):
         found.append(
