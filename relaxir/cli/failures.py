@@ -46,7 +46,11 @@ def as_error(error: Exception) -> RelaxirError:
         )
     if isinstance(error, OSError):
         place = f"`{error.filename}`: " if error.filename else ""
-        return LoadError(f"{place}{error.strerror or error}", code="load-path", help="check the path, your rights to it, and the room left")
+        return LoadError(
+            f"{place}{error.strerror or error}",
+            code="load-path",
+            help="check the path, your rights to it, and the room left",
+        )
     if isinstance(error, RecursionError):
         return InternalError("the program is nested too deeply", notes=["raise Python's recursion limit and try again"])
     return InternalError(f"{type(error).__name__}: {error}", notes=["`relaxir --traceback ...` shows where"])
