@@ -9,7 +9,7 @@ from pathlib import Path
 
 import relaxir as rx
 from relaxir.cli.dims import Dims
-from relaxir.cli.inputs import make_inputs, symbol_sizes
+from relaxir.cli.inputs import make_inputs, symbol_sizes, telling_sizes
 from relaxir.cli.models import MODELS
 from relaxir.cli.outputs import writing
 from relaxir.ir.expr import Array
@@ -66,7 +66,8 @@ def run_bench(
         theirs = {} if peer is None else {str(peer.name): peer.caller(arrays)}
         world = symbol_sizes(signature, sizes, have)
         case = Case(model.name, world, partial(main, **arrays), theirs, cost)
-        rows.append(case.measure(rounds, SECONDS, lambda: tick(next(done), total)))
+        with telling_sizes(signature, arrays):
+            rows.append(case.measure(rounds, SECONDS, lambda: tick(next(done), total)))
     return rows, measure_peaks(threads)
 
 

@@ -15,7 +15,7 @@ import relaxir as rx
 from relaxir.cli.bench import PEERS, check_against, run_bench, write_json
 from relaxir.cli.dims import Dims, dims_option
 from relaxir.cli.failures import Group
-from relaxir.cli.inputs import make_inputs, read_inputs
+from relaxir.cli.inputs import make_inputs, read_inputs, telling_sizes
 from relaxir.cli.models import LIBRARY, check_constants, check_file, load_executable, load_module, output_path
 from relaxir.cli.outputs import (
     check_place,
@@ -204,7 +204,8 @@ def run(
     main = exe[function]
     check_results(output, len(main.output_names))
     feeds = feed(exe.signatures[function], inputs, dims, seed, 1)
-    results = dict(zip(main.output_names, as_tuple(main(**feeds)), strict=True))
+    with telling_sizes(exe.signatures[function], feeds):
+        results = dict(zip(main.output_names, as_tuple(main(**feeds)), strict=True))
     console().print(results_table(results))
     if output is not None:
         save_results(output, results)
@@ -315,7 +316,8 @@ def check(
     check_function(function, functions)
     signature = signature_of(function, functions[function])
     feeds = feed(signature, inputs, dims, seed, CHECK_SIZE)
-    comparison = Comparison(module, signature, [feeds[i.name] for i in signature.inputs], rtol)
+    with telling_sizes(signature, feeds):
+        comparison = Comparison(module, signature, [feeds[i.name] for i in signature.inputs], rtol)
     rows: list[Row] = []
     with progress_bar("checking") as tick:
         for row in comparison.bisect() if bisect else comparison.rows():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from relaxir.runtime.signature import Signature, TensorSpec
 from relaxir.support.arrays import DAMAGE
 from relaxir.support.bfloat16 import float32_to_bfloat16
 from relaxir.support.dtypes import Kind, info
-from relaxir.support.errors import ArgumentError, LoadError
+from relaxir.support.errors import ArgumentError, LoadError, RuntimeShapeError
 from relaxir.sym import LARGEST, Dim, evaluate, free_dims, to_text
 
 
@@ -153,6 +154,19 @@ def check_shape(spec: TensorSpec, world: Mapping[str, int]) -> None:
             code="argument-extent",
             help="give smaller sizes",
         )
+
+
+@contextmanager
+def telling_sizes(signature: Signature, feeds: Mapping[str, Array]) -> Iterator[None]:
+    """A call that fails because of sizes tells which ones they were, and how to give others."""
+    try:
+        yield
+    except RuntimeShapeError as error:
+        sizes = dict(seen(signature, feeds))
+        if sizes:
+            error.notes += ("the sizes were " + ", ".join(f"{name}={size}" for name, size in sizes.items()),)
+            error.help = error.help or f"give sizes that the model can take, for example -d {next(iter(sizes))}=8"
+        raise
 
 
 def start(d: Dim, default: int) -> int:

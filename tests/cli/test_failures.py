@@ -12,7 +12,9 @@ import pytest
 
 import relaxir as rx
 from relaxir.cli.failures import as_error
+from relaxir.ir import TensorType, Var
 from relaxir.sym import SymError
+from tests.building import dataflow
 from tests.cli.conftest import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -284,3 +286,16 @@ def test_arrays_that_do_not_fit(relaxir: Run, tmp_path: Path, array: np.ndarray,
     block = fails(relaxir, "run", tmp_path / "m.rx", "-i", tmp_path / "x.npy")
     assert f"error[{code}]" in block
     assert words in block
+
+
+@pytest.mark.parametrize("command", ["run", "check", "bench"])
+def test_sizes_that_a_model_cannot_take_are_told(relaxir: Run, tmp_path: Path, command: str) -> None:
+    """The model was exported for pairs alone; nothing in its inputs' shapes says so."""
+    x = Var("x", TensorType((rx.dim("n"), 4), "float32"))
+    path = tmp_path / "pairs.rx"
+    dataflow(lambda emit, x: emit(rx.op.reshape(x, (2, 4))), x).save(path)
+    result = relaxir(command, path, "-d", "n=3")
+    assert result.exit_code == 1
+    assert "the sizes were n=3" in result.output
+    assert "-d n=8" in result.output
+    assert relaxir(command, path, "-d", "n=2").exit_code == 0
