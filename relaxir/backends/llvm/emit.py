@@ -13,7 +13,8 @@ from dataclasses import replace
 from relaxir.backends.llvm.emit_analysis import has_parallel
 from relaxir.backends.llvm.emit_parallel import Kernel, attributes
 from relaxir.backends.llvm.emit_sites import SiteTable
-from relaxir.backends.llvm.emit_writer import ModuleText, Value, kernel_symbol
+from relaxir.backends.llvm.emit_value import Value, kernel_symbol
+from relaxir.backends.llvm.emit_writer import ModuleText
 from relaxir.backends.llvm.host_emit import NO_KERNELS, write_host
 from relaxir.backends.llvm.host_profile import Stamps
 from relaxir.backends.llvm.host_query import Query, query_program, query_symbol

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from relaxir.backends.llvm.emit_ops import (
-    MEMORY,
-    REGISTER,
-    choose,
-    compare,
-    convert,
-    is_float,
-    is_signed,
-    like,
-    like_float,
-    op,
-)
-from relaxir.backends.llvm.emit_writer import Value, Writer, float_value, int_value
+from relaxir.backends.llvm.emit_instr import choose, compare, convert, like, like_float, op
+from relaxir.backends.llvm.emit_value import MEMORY, REGISTER, Value, float_value, int_value, is_float, is_signed
+from relaxir.backends.llvm.emit_writer import Writer
 from relaxir.backends.llvm.target import Target
 from relaxir.support.dtypes import info
 

@@ -17,14 +17,16 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+from relaxir.backends.llvm import emit_instr as instr
 from relaxir.backends.llvm import emit_linear as lin
-from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_linear import Linear
 from relaxir.backends.llvm.emit_parallel import GRAIN
 from relaxir.backends.llvm.emit_sites import SiteTable
-from relaxir.backends.llvm.emit_writer import ModuleText, Value, int_value, kernel_symbol, symbol
+from relaxir.backends.llvm.emit_value import Value, int_value, kernel_symbol
+from relaxir.backends.llvm.emit_writer import ModuleText
 from relaxir.backends.llvm.host_memory import HostMemory, byte_size, stride_size
 from relaxir.backends.llvm.host_profile import Stamps, kernel_place
+from relaxir.backends.llvm.ir_text import symbol_text
 from relaxir.backends.llvm.layout import DLTENSOR, DLTENSOR_BYTES
 from relaxir.backends.llvm.together_ir import GROUP_EMPTY, GROUP_HEAD, SLOT_BYTES
 from relaxir.support.errors import InternalError
@@ -101,7 +103,7 @@ class Host(HostMemory):
         self.emit(self.func.body)
         self.end()
         return (
-            f"define i32 {symbol(f'host_{self.name}')}(ptr %ctx, ptr %ws, ptr %inputs, ptr %outputs) nounwind {{\n"
+            f"define i32 {symbol_text(f'host_{self.name}')}(ptr %ctx, ptr %ws, ptr %inputs, ptr %outputs) nounwind {{\n"
             f"entry:\n{self.w.body()}\n}}"
         )
 
@@ -251,7 +253,7 @@ class Host(HostMemory):
         value = self.eval(stmt.value)
         least = stmt.dim.min
         if not value.nonneg and least >= 0:
-            fits = ops.compare(self.w, "icmp sge", value, int_value(least))
+            fits = instr.compare(self.w, "icmp sge", value, int_value(least))
             message = f"{self.name}: {stmt.dim.name} is {{}}, but must be at least {least}"
             code, site = self.sites.add("runtime-shape", message, stmt.span or self.func.span)
             self.fail_unless(fits, code, site, [value])
@@ -291,7 +293,7 @@ class Host(HostMemory):
         code, site = self.sites.add("runtime-failure", message, stmt.span)
         self.fail_unless(fits, code, site, [])
         operands = ["ptr %ctx", "ptr %ws", inputs.typed, outputs.typed]
-        self._call_status(symbol(f"host_{stmt.callee}"), operands)
+        self._call_status(symbol_text(f"host_{stmt.callee}"), operands)
         self.w.line("call void @rx_leave(ptr %ws)")
 
     def _call_library(self, stmt: CallLibrary) -> None:
@@ -300,10 +302,10 @@ class Host(HostMemory):
         function = self._imported(stmt.symbol, pointers)
         status = self.w.here(f"call i32 {function.text}({', '.join(pointers)})", "i32")
         self.w.touch(MEMORY)
-        fine = ops.compare(self.w, "icmp eq", status, int_value(0, "i32"))
+        fine = instr.compare(self.w, "icmp eq", status, int_value(0, "i32"))
         message = f"library function `{stmt.symbol}` failed with code {{}}"
         code, site = self.sites.add("runtime-failure", message, stmt.span)
-        self.fail_unless(fine, code, site, [ops.convert(self.w, "sext", status, "i64")])
+        self.fail_unless(fine, code, site, [instr.convert(self.w, "sext", status, "i64")])
 
     def _call_kernel(self, stmt: CallKernel, group: str = "ptr null") -> None:
         """Call a kernel; one that may run beside others is told with which."""
@@ -348,7 +350,7 @@ class Host(HostMemory):
 
     def _imported(self, name: str, pointers: Sequence[str]) -> Value:
         """Load the address of a foreign function: set by whoever loads the library, else what the process has."""
-        slot, own = symbol(import_symbol(name)), symbol(name)
+        slot, own = symbol_text(import_symbol(name)), symbol_text(name)
         self.module.declarations.setdefault(own, f"declare extern_weak i32 {own}({', '.join(['ptr'] * len(pointers))})")
         self.module.helpers.setdefault(slot, f"{slot} = global ptr {own}, align 8")
         function = self.w.here(f"load ptr, ptr {slot}, align 8", "ptr")
@@ -376,7 +378,7 @@ class Host(HostMemory):
 
     def _leave_unless_fine(self, status: Value, place: Span | None = None) -> None:
         ok, bad = self.w.label("ok"), self.w.label("failed")
-        fine = ops.compare(self.w, "icmp eq", status, int_value(0, "i32"))
+        fine = instr.compare(self.w, "icmp eq", status, int_value(0, "i32"))
         self.w.line(f"br i1 {fine.text}, label %{ok}, label %{bad}, !prof !4")
         self.w.start(bad)
         if place is not None and place.note:
@@ -422,7 +424,7 @@ class Host(HostMemory):
             for axis, extent in enumerate(extents):
                 place = self.at(shape, int_value(8 * axis))
                 got = self.w.here(f"load i64, ptr {place.text}, align 8", "i64")
-                same = ops.compare(self.w, "icmp eq", got, extent)
+                same = instr.compare(self.w, "icmp eq", got, extent)
                 message = f"{self.name}: result {stmt.index}, axis {axis}: the given array has size {{}}, expected {{}}"
                 code, site = self.sites.add("runtime-shape", message, self.func.span)
                 self.fail_unless(same, code, site, [got, extent])
@@ -456,4 +458,4 @@ def write_host(
 ) -> None:
     """Write one host program into a module."""
     host = Host(module, sites, name, func, constants, kernels, stamps, together)
-    module.define(symbol(f"host_{name}"), host.write())
+    module.define(symbol_text(f"host_{name}"), host.write())

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Final
 
 from relaxir.backends.llvm import emit_ops as ops
-from relaxir.backends.llvm.emit_writer import int_value, symbol
+from relaxir.backends.llvm.emit_value import int_value
 from relaxir.backends.llvm.host_emit import Host
+from relaxir.backends.llvm.ir_text import symbol_text
 from relaxir.sym import Dim, free_dims
 from relaxir.tir.expr import BinOp, Load, Size
 from relaxir.tir.func import PrimFunc
@@ -55,7 +56,7 @@ def query_program(func: PrimFunc) -> PrimFunc | None:
 
 def query_symbol(name: str) -> str:
     """The query entry's symbol in LLVM's spelling."""
-    return symbol(f"query_{name}")
+    return symbol_text(f"query_{name}")
 
 
 class Query(Host):
