@@ -16,9 +16,9 @@ from relaxir.backends.llvm.cache import ObjectCache
 from relaxir.backends.llvm.elf_check import check_library, fresh_name
 from relaxir.backends.llvm.emit_sites import ERROR_CODES, SiteTable, code_number
 from relaxir.backends.llvm.header import FunctionInfo, TensorInfo
-from relaxir.backends.llvm.host_emit import import_symbol
 from relaxir.backends.llvm.host_profile import Stamps
 from relaxir.backends.llvm.library import Library, LoadedLibrary
+from relaxir.backends.llvm.symbols import import_symbol
 from relaxir.backends.llvm.target import Target
 from relaxir.cost import TargetInfo
 from relaxir.ir.expr import Array, CallDPS, Check, Function

@@ -13,11 +13,11 @@ from relaxir.backends.llvm.call_ir import HostFunction
 from relaxir.backends.llvm.compile import CompileOptions, Unit
 from relaxir.backends.llvm.emit import emit_module, run_together
 from relaxir.backends.llvm.emit_sites import SiteTable, failures
-from relaxir.backends.llvm.host_emit import import_symbol
 from relaxir.backends.llvm.host_profile import Stamps
 from relaxir.backends.llvm.host_query import query_program
 from relaxir.backends.llvm.library import Library
 from relaxir.backends.llvm.memory import HugeMemory
+from relaxir.backends.llvm.symbols import import_symbol
 from relaxir.backends.llvm.target import Target
 from relaxir.ir.expr import Constant
 from relaxir.ir.module import IRModule

@@ -17,6 +17,7 @@ from typing import Final
 
 from relaxir.backends.llvm.ir_text import c_string, c_table, expand, symbol_text
 from relaxir.backends.llvm.layout import FIELDS
+from relaxir.backends.llvm.symbols import host_symbol, query_symbol
 
 OK: Final = 0
 ERROR_MEMORY: Final = 1
@@ -60,22 +61,8 @@ class HostFunction:
     """Number of input tensors."""
     outputs: int
     """Number of output tensors."""
-
     query: bool = False
-    """Whether ``rx_query`` can tell output shapes from input shapes, by :attr:`query_symbol`."""
-
-    @property
-    def symbol(self) -> str:
-        """The symbol of its host entry ``i32 (ptr ctx, ptr ws, ptr inputs, ptr outputs)``."""
-        return f"host_{self.name}"
-
-    @property
-    def query_symbol(self) -> str:
-        """The symbol of its query entry ``i32 (ptr ctx, ptr ws, ptr inputs, ptr outputs, ptr frame_bytes)``.
-
-        It writes the outputs' shape arrays and the bytes (i64) of frame the call would take.
-        """
-        return f"query_{self.name}"
+    """Whether ``rx_query`` can tell output shapes from input shapes, by its query entry."""
 
 
 def call_text(sites: Sequence[Site], functions: Sequence[HostFunction]) -> str:
@@ -93,10 +80,11 @@ def call_text(sites: Sequence[Site], functions: Sequence[HostFunction]) -> str:
     for index, function in enumerate(functions):
         name = function.name.replace("%", "%%")
         message = f"'{name}' takes {function.inputs} inputs and {function.outputs} outputs, not %lld and %lld"
-        host, query = symbol_text(function.symbol), symbol_text(function.query_symbol) if function.query else "null"
+        host, query = symbol_text(host_symbol(function.name)), "null"
         parts.append(c_string(f"@rx_arity.{index}", message))
         parts.append(f"declare i32 {host}(ptr, ptr, ptr, ptr)\n")
         if function.query:
+            query = symbol_text(query_symbol(function.name))
             parts.append(f"declare i32 {query}(ptr, ptr, ptr, ptr, ptr)\n")
         counts = f"i64 {function.inputs}, i64 {function.outputs}"
         rows.append(f"%rx.function {{ {counts}, ptr @rx_arity.{index}, ptr {host}, ptr {query} }}")

@@ -13,11 +13,13 @@ from dataclasses import replace
 from relaxir.backends.llvm.emit_analysis import has_parallel
 from relaxir.backends.llvm.emit_parallel import Kernel, attributes
 from relaxir.backends.llvm.emit_sites import SiteTable
-from relaxir.backends.llvm.emit_value import Value, kernel_symbol
+from relaxir.backends.llvm.emit_value import Value
 from relaxir.backends.llvm.emit_writer import ModuleText
 from relaxir.backends.llvm.host_emit import NO_KERNELS, write_host
 from relaxir.backends.llvm.host_profile import Stamps
-from relaxir.backends.llvm.host_query import Query, query_program, query_symbol
+from relaxir.backends.llvm.host_query import Query, query_program
+from relaxir.backends.llvm.ir_text import symbol_text
+from relaxir.backends.llvm.symbols import kernel_symbol, query_symbol
 from relaxir.backends.llvm.target import Target
 from relaxir.tir.expr import Var, as_expr, const
 from relaxir.tir.func import PrimFunc
@@ -59,7 +61,7 @@ def emit_module(
             write_host(module, name, func, sites, constants, kernels, stamps, together)
             query = query_program(func)
             if query is not None:
-                module.define(query_symbol(name), Query(module, sites, name, query, ()).write())
+                module.define(symbol_text(query_symbol(name)), Query(module, sites, name, query, ()).write())
         else:
             write_kernel(module, name, func, sites, name in together)
     return module.text()
@@ -103,8 +105,9 @@ def write_kernel(module: ModuleText, name: str, func: PrimFunc, sites: SiteTable
     else:
         kernel.branches(large, lambda: kernel.emit_past(func), lambda: kernel.emit(func.body))
     kernel.w.line("ret i32 0")
-    head = f"define i32 {kernel_symbol(name)}({', '.join(parameters)}) {attributes(kernel)}"
-    module.define(kernel_symbol(name), f"{head} {{\nentry:\n{kernel.w.body()}\n}}")
+    symbol = symbol_text(kernel_symbol(name))
+    head = f"define i32 {symbol}({', '.join(parameters)}) {attributes(kernel)}"
+    module.define(symbol, f"{head} {{\nentry:\n{kernel.w.body()}\n}}")
 
 
 def as_loops(block: Block) -> Stmt:

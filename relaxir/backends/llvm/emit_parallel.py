@@ -16,6 +16,7 @@ from relaxir.backends.llvm.emit_stream import LARGE, LINE, fence, streamed_resul
 from relaxir.backends.llvm.emit_value import Value, int_value
 from relaxir.backends.llvm.emit_writer import ModuleText
 from relaxir.backends.llvm.ir_text import symbol_text
+from relaxir.backends.llvm.symbols import kernel_symbol
 from relaxir.backends.llvm.together_ir import RECORD_WORDS
 from relaxir.support.dtypes import info
 from relaxir.sym import mul, product
@@ -77,7 +78,7 @@ class Kernel(Statements):
         later = self.group if stmt in self.last and not self.heap else None
         if later is None and total.number is not None and total.number <= 1:
             return False
-        body = f"kernel_{self.name}.par{self.bodies}"
+        body = kernel_symbol(f"{self.name}.par{self.bodies}")
         self.bodies += 1
         child = Kernel(self.module, self.sites, body, self)
         child.fail_return = "ret void"

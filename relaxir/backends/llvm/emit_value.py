@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from relaxir.backends.llvm.ir_text import symbol_text
 from relaxir.support.dtypes import info
 from relaxir.tir.expr import Const
 
@@ -59,11 +58,6 @@ def is_signed(dtype: str) -> bool:
 def is_float(dtype: str) -> bool:
     """Whether this is a floating-point type."""
     return info(dtype).is_float
-
-
-def kernel_symbol(name: str) -> str:
-    """Return the symbol of a kernel; the prefix keeps it apart from functions of the C library."""
-    return symbol_text(f"kernel_{name}")
 
 
 def vector_type(scalar: str, width: int) -> str:

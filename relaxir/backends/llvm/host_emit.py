@@ -22,12 +22,13 @@ from relaxir.backends.llvm import emit_linear as lin
 from relaxir.backends.llvm.emit_linear import Linear
 from relaxir.backends.llvm.emit_parallel import GRAIN
 from relaxir.backends.llvm.emit_sites import SiteTable
-from relaxir.backends.llvm.emit_value import Value, int_value, kernel_symbol
+from relaxir.backends.llvm.emit_value import Value, int_value
 from relaxir.backends.llvm.emit_writer import ModuleText
 from relaxir.backends.llvm.host_memory import HostMemory, byte_size, stride_size
 from relaxir.backends.llvm.host_profile import Stamps, kernel_place
 from relaxir.backends.llvm.ir_text import symbol_text
 from relaxir.backends.llvm.layout import DLTENSOR, DLTENSOR_BYTES
+from relaxir.backends.llvm.symbols import host_symbol, import_symbol, kernel_symbol
 from relaxir.backends.llvm.together_ir import GROUP_EMPTY, GROUP_HEAD, SLOT_BYTES
 from relaxir.support.errors import InternalError
 from relaxir.support.spans import Span
@@ -57,11 +58,6 @@ from relaxir.tir.visit import asserts_of, walk
 
 MEMORY: Final = "memory"
 NO_KERNELS: Final[Mapping[str, PrimFunc]] = MappingProxyType({})
-
-
-def import_symbol(name: str) -> str:
-    """The exported variable that holds the address of a foreign function."""
-    return f"rx_import.{name}"
 
 
 class Host(HostMemory):
@@ -102,8 +98,9 @@ class Host(HostMemory):
             self.bases[buffer] = self.data_of(tensor)
         self.emit(self.func.body)
         self.end()
+        symbol = symbol_text(host_symbol(self.name))
         return (
-            f"define i32 {symbol_text(f'host_{self.name}')}(ptr %ctx, ptr %ws, ptr %inputs, ptr %outputs) nounwind {{\n"
+            f"define i32 {symbol}(ptr %ctx, ptr %ws, ptr %inputs, ptr %outputs) nounwind {{\n"
             f"entry:\n{self.w.body()}\n}}"
         )
 
@@ -293,7 +290,7 @@ class Host(HostMemory):
         code, site = self.sites.add("runtime-failure", message, stmt.span)
         self.fail_unless(fits, code, site, [])
         operands = ["ptr %ctx", "ptr %ws", inputs.typed, outputs.typed]
-        self._call_status(symbol_text(f"host_{stmt.callee}"), operands)
+        self._call_status(symbol_text(host_symbol(stmt.callee)), operands)
         self.w.line("call void @rx_leave(ptr %ws)")
 
     def _call_library(self, stmt: CallLibrary) -> None:
@@ -317,7 +314,7 @@ class Host(HostMemory):
         if stmt.callee in self.together:
             operands.append(group)
         place = stmt.span if kernel is not None and asserts_of(kernel.body) else None
-        run = partial(self._call_status, kernel_symbol(stmt.callee), operands, place)
+        run = partial(self._call_status, symbol_text(kernel_symbol(stmt.callee)), operands, place)
         if self.stamps is None or kernel is None:
             run()
         else:
@@ -458,4 +455,4 @@ def write_host(
 ) -> None:
     """Write one host program into a module."""
     host = Host(module, sites, name, func, constants, kernels, stamps, together)
-    module.define(symbol_text(f"host_{name}"), host.write())
+    module.define(symbol_text(host_symbol(name)), host.write())
