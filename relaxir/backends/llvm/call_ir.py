@@ -156,8 +156,8 @@ write:
 done:
   ret void
 }
-; ---- put the call's first error into words; returns its code (%status if only the host entry reports one)
-define internal i32 @rx_report(ptr %ws, i32 %status) nounwind {
+; ---- end a call: put its first error into words; returns its code (%status if only the entry reports one)
+define internal i32 @rx_finish(ptr %ctx, ptr %ws, i32 %status) nounwind {
 entry:
   %code = get i32 %ws WS_CODE
   %recorded = icmp ne i32 %code, 0
@@ -179,30 +179,30 @@ look:
   call void @rx_say(ptr %format, i64 %v0, i64 %v1, i64 %v2, i64 %v3)
   %place = get i32 %ws WS_PLACE
   %placed = icmp ne i32 %place, 0
-  br i1 %placed, label %name, label %said
+  br i1 %placed, label %name, label %done
 name:
   %node = sub i32 %place, 1
   %node_p = getelementptr ptr, ptr @rx_site_formats, i32 %node
   %words = load ptr, ptr %node_p
   call void @rx_add(ptr %words)
-  br label %said
-said:
-  ret i32 %code
+  br label %done
 generic:
   %value = phi i32 [ %status, %bare ], [ %code, %site ]
   %memory = icmp eq i32 %value, $MEMORY
   %text = select i1 %memory, ptr @rx_text_size, ptr @rx_text_code
   %wide = sext i32 %value to i64
   call void @rx_say(ptr %text, i64 %wide, i64 0, i64 0, i64 0)
-  ret i32 %value
+  br label %done
 done:
-  ret i32 0
+  %result = phi i32 [ 0, %bare ], [ %code, %look ], [ %code, %name ], [ %value, %generic ]
+  call void @rx_ws_release(ptr %ctx, ptr %ws)
+  ret i32 %result
 }
 """
 
 _CALLS: Final = """\
-; ---- the row of a function if the counts fit, else null and a text
-define internal ptr @rx_find(i64 %function, i64 %nin, i64 %nout) nounwind {
+; ---- the row of a function if the counts fit, else null and a text; null too where there is no context
+define internal ptr @rx_find(ptr %ctx, i64 %function, i64 %nin, i64 %nout) nounwind {
 entry:
   %known = icmp ult i64 %function, $FUNCTIONS
   br i1 %known, label %counts, label %unknown
@@ -222,14 +222,14 @@ bad:
   call void @rx_say(ptr %format, i64 %nin, i64 %nout, i64 0, i64 0)
   ret ptr null
 good:
-  ret ptr %row
+  %no_ctx = icmp eq ptr %ctx, null
+  %found = select i1 %no_ctx, ptr null, ptr %row
+  ret ptr %found
 }
 define i32 @rx_call(ptr %ctx, i64 %function, ptr %inputs, i64 %nin, ptr %outputs, i64 %nout) nounwind {
 entry:
-  %row = call ptr @rx_find(i64 %function, i64 %nin, i64 %nout)
-  %no_row = icmp eq ptr %row, null
-  %no_ctx = icmp eq ptr %ctx, null
-  %wrong = or i1 %no_row, %no_ctx
+  %row = call ptr @rx_find(ptr %ctx, i64 %function, i64 %nin, i64 %nout)
+  %wrong = icmp eq ptr %row, null
   br i1 %wrong, label %refuse, label %space
 refuse:
   ret i32 $ARGUMENT
@@ -238,13 +238,11 @@ space:
   %short = icmp eq ptr %ws, null
   br i1 %short, label %memory, label %run
 memory:
-  call void @rx_say(ptr @rx_text_size, i64 0, i64 0, i64 0, i64 0)
   ret i32 $MEMORY
 run:
   %host = get ptr %row F_HOST
   %status = call i32 %host(ptr %ctx, ptr %ws, ptr %inputs, ptr %outputs)
-  %result = call i32 @rx_report(ptr %ws, i32 %status)
-  call void @rx_ws_release(ptr %ctx, ptr %ws)
+  %result = call i32 @rx_finish(ptr %ctx, ptr %ws, i32 %status)
   ret i32 %result
 }
 define i32 @rx_invoke(ptr %call) nounwind {
@@ -266,10 +264,8 @@ define i32 @rx_invoke(ptr %call) nounwind {
 define i32 @rx_query(ptr %ctx, i64 %function, ptr %inputs, i64 %nin, ptr %outputs, i64 %nout, ptr %bytes) nounwind {
 entry:
   %spare = alloca i64
-  %row = call ptr @rx_find(i64 %function, i64 %nin, i64 %nout)
-  %no_row = icmp eq ptr %row, null
-  %no_ctx = icmp eq ptr %ctx, null
-  %wrong = or i1 %no_row, %no_ctx
+  %row = call ptr @rx_find(ptr %ctx, i64 %function, i64 %nin, i64 %nout)
+  %wrong = icmp eq ptr %row, null
   br i1 %wrong, label %refuse, label %look
 refuse:
   ret i32 $ARGUMENT
@@ -285,15 +281,13 @@ space:
   %short = icmp eq ptr %ws, null
   br i1 %short, label %memory, label %run
 memory:
-  call void @rx_say(ptr @rx_text_size, i64 0, i64 0, i64 0, i64 0)
   ret i32 $MEMORY
 run:
   %unwanted = icmp eq ptr %bytes, null
   %to = select i1 %unwanted, ptr %spare, ptr %bytes
   store i64 0, ptr %to
   %status = call i32 %query(ptr %ctx, ptr %ws, ptr %inputs, ptr %outputs, ptr %to)
-  %result = call i32 @rx_report(ptr %ws, i32 %status)
-  call void @rx_ws_release(ptr %ctx, ptr %ws)
+  %result = call i32 @rx_finish(ptr %ctx, ptr %ws, i32 %status)
   ret i32 %result
 }
 """
