@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -57,7 +57,21 @@ from relaxir.tir.stmt import For, If, Stmt, While
 from relaxir.tir.visit import asserts_of, walk
 
 MEMORY: Final = "memory"
-NO_KERNELS: Final[Mapping[str, PrimFunc]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the programs of a module meet outside of it."""
+
+    constants: Sequence[int] = ()
+    """Where each constant lies in the weights' segment (bytes)."""
+    kernels: Mapping[str, PrimFunc] = field(default_factory=lambda: MappingProxyType({}))
+    """Kernels of the other modules: calls are checked against them, a failure of one with assertions names the node it
+    is called for, and a profile has their cost."""
+    stamps: Stamps | None = None
+    """In a profiling build, where the places with time stamps are noted."""
+    together: frozenset[str] = frozenset()
+    """Kernels that some host program of the library runs beside others."""
 
 
 class Host(HostMemory):
@@ -71,16 +85,10 @@ class Host(HostMemory):
         sites: SiteTable,
         name: str,
         func: PrimFunc,
-        constants: Sequence[int],
-        kernels: Mapping[str, PrimFunc] = NO_KERNELS,
-        stamps: Stamps | None = None,
-        together: frozenset[str] = frozenset(),
+        around: Surroundings,
     ) -> None:
         super().__init__(module, sites, name, func)
-        self.constants = constants
-        self.kernels = kernels
-        self.stamps = stamps
-        self.together = together
+        self.around = around
         self.group: Value | None = None
         self.workspace = Value("%ws", "ptr")
         self.frames: dict[int, Value] = {}
@@ -210,40 +218,37 @@ class Host(HostMemory):
 
     def other_stmt(self, stmt: Stmt) -> None:
         """Write a statement of host programs."""
-        if isinstance(stmt, BindDim):
-            self._bind_dim(stmt)
-        elif isinstance(stmt, OpenFrame):
-            self.set_name(stmt.frame, self.push(self.checked_size(stmt.size)))
-        elif isinstance(stmt, AllocFrame):
-            self._alloc_frame(stmt)
-        elif isinstance(stmt, AllocOutput):
-            self._alloc_output(stmt)
-        elif isinstance(stmt, Alias):
-            offset = self.bytes_of(self.dim_linear(stmt.offset), stmt.source)
-            self.set_name(stmt.buffer, self.at(self.base(stmt.source), offset))
-        elif isinstance(stmt, Grow):
-            self.grow(stmt.room, self.checked_size(stmt.size))
-        elif isinstance(stmt, InRoom):
-            offset = self.bytes_of(self.dim_linear(stmt.offset), stmt.buffer)
-            self.set_name(stmt.buffer, self.at(self.room_block(stmt.room), offset))
-        elif isinstance(stmt, SwapRooms):
-            self.swap_rooms(stmt.first, stmt.second)
-        elif isinstance(stmt, ConstantData):
-            weights = self.w.pure("load ptr, ptr %ctx, align 8", "ptr", 1, ())
-            self.set_name(stmt.buffer, self.at(weights, int_value(self.constants[stmt.index])))
-        elif isinstance(stmt, Copy):
-            size = self.dim(byte_size(stmt.target))
-            self.w.effect(
-                "llvm.memcpy.p0.p0.i64",
-                (self.base(stmt.target).typed, self.base(stmt.source).typed, size.typed, "i1 false"),
-            )
-            self.w.touch(MEMORY)
-        elif isinstance(stmt, _Closing):
-            self.emit(stmt.body)
-            for slot in reversed(self.opened[stmt.first :]):
-                self.close_frame(slot)
-        else:
-            self._call(stmt)
+        match stmt:
+            case BindDim():
+                self._bind_dim(stmt)
+            case OpenFrame(frame=frame, size=size):
+                self.set_name(frame, self.push(self.checked_size(size)))
+            case AllocFrame():
+                self._alloc_frame(stmt)
+            case AllocOutput():
+                self._alloc_output(stmt)
+            case Alias(buffer=buffer, source=source, offset=offset):
+                place = self.bytes_of(self.dim_linear(offset), source)
+                self.set_name(buffer, self.at(self.base(source), place))
+            case Grow(room=room, size=size):
+                self.grow(room, self.checked_size(size))
+            case InRoom(buffer=buffer, room=room, offset=offset):
+                place = self.bytes_of(self.dim_linear(offset), buffer)
+                self.set_name(buffer, self.at(self.room_block(room), place))
+            case SwapRooms(first=first, second=second):
+                self.swap_rooms(first, second)
+            case ConstantData(buffer=buffer, index=index):
+                weights = self.w.pure("load ptr, ptr %ctx, align 8", "ptr", 1, ())
+                self.set_name(buffer, self.at(weights, int_value(self.around.constants[index])))
+            case Copy(target=target, source=source):
+                size = self.dim(byte_size(target)).typed
+                operands = (self.base(target).typed, self.base(source).typed, size, "i1 false")
+                self.w.effect("llvm.memcpy.p0.p0.i64", operands)
+                self.w.touch(MEMORY)
+            case _Closing():
+                self._closing(stmt)
+            case _:
+                self._call(stmt)
 
     def _bind_dim(self, stmt: BindDim) -> None:
         """Define a dimension; one that is read from data is checked against its minimum, which all code relies on."""
@@ -269,17 +274,23 @@ class Host(HostMemory):
         """Return an int64 expression as a polynomial."""
         return lin.of_value(self.other_expr(expr)) if isinstance(expr, Extent) else super().linear(expr)
 
+    def _closing(self, stmt: _Closing) -> None:
+        self.emit(stmt.body)
+        for slot in reversed(self.opened[stmt.first :]):
+            self.close_frame(slot)
+
     def _call(self, stmt: Stmt) -> None:
-        if isinstance(stmt, CallKernel):
-            self._call_kernel(stmt)
-        elif isinstance(stmt, Together):
-            self._together(stmt)
-        elif isinstance(stmt, CallHost):
-            self._call_host(stmt)
-        elif isinstance(stmt, CallLibrary):
-            self._call_library(stmt)
-        else:
-            raise InternalError(f"statement {type(stmt).__name__} in a host program")
+        match stmt:
+            case CallKernel():
+                self._call_kernel(stmt)
+            case Together():
+                self._together(stmt)
+            case CallHost():
+                self._call_host(stmt)
+            case CallLibrary():
+                self._call_library(stmt)
+            case _:
+                raise InternalError(f"statement {type(stmt).__name__} in a host program")
 
     def _call_host(self, stmt: CallHost) -> None:
         inputs, outputs = self.tensors(stmt.args), self.tensors(stmt.outputs)
@@ -306,26 +317,27 @@ class Host(HostMemory):
 
     def _call_kernel(self, stmt: CallKernel, group: str = "ptr null") -> None:
         """Call a kernel; one that may run beside others is told with which."""
-        kernel = self.kernels.get(stmt.callee)
+        kernel = self.around.kernels.get(stmt.callee)
         if kernel is not None:
             self._check_call(stmt, kernel)
         sizes = [self.dim(d) for d in stmt.dims]
         operands = ["ptr %ws", *(self.base(b).typed for b in stmt.args), *(d.typed for d in sizes)]
-        if stmt.callee in self.together:
+        if stmt.callee in self.around.together:
             operands.append(group)
         place = stmt.span if kernel is not None and asserts_of(kernel.body) else None
         run = partial(self._call_status, symbol_text(kernel_symbol(stmt.callee)), operands, place)
-        if self.stamps is None or kernel is None:
+        stamps = self.around.stamps
+        if stamps is None or kernel is None:
             run()
         else:
-            self.stamps.around(self, kernel_place(stmt.callee, kernel), sizes, run)
+            stamps.around(self, kernel_place(stmt.callee, kernel), sizes, run)
 
     def _together(self, stmt: Together) -> None:
         """Kernels do what comes before their last loops; then all these loops run as one region.
 
         A profiling build runs one kernel after the other: each has a time of its own.
         """
-        if self.stamps is not None:
+        if self.around.stamps is not None:
             for call in stmt.calls:
                 self._call_kernel(call)
             return
@@ -441,18 +453,3 @@ class _Closing(Stmt):
 
     body: Stmt
     first: int
-
-
-def write_host(
-    module: ModuleText,
-    name: str,
-    func: PrimFunc,
-    sites: SiteTable,
-    constants: Sequence[int],
-    kernels: Mapping[str, PrimFunc] = NO_KERNELS,
-    stamps: Stamps | None = None,
-    together: frozenset[str] = frozenset(),
-) -> None:
-    """Write one host program into a module."""
-    host = Host(module, sites, name, func, constants, kernels, stamps, together)
-    module.define(symbol_text(host_symbol(name)), host.write())
