@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from itertools import pairwise
 
-from relaxir.schedule.program import Program, Reindex, accesses_of, reshape_program
+from relaxir.schedule.program import Program, Reindex, accesses_of, picking, reshape_program
 from relaxir.sym import product
 from relaxir.tir import Axis, Block, Buffer, Load, Prefetch, Store, Var
 from relaxir.tir.visit import all_exprs, buffers_of
@@ -100,7 +100,7 @@ def merge_axes(program: Program) -> Program:
         runs = _runs(b, len(b.shape), groups)
         if len(runs) != len(b.shape):
             buffers[b] = replace(b, shape=tuple(product(b.shape[d] for d in run) for run in runs))
-            indices[b] = lambda old, runs=runs: tuple(old[r[0]] for r in runs)  # type: ignore[misc]  # bound per buffer
+            indices[b] = picking([run[0] for run in runs])
     if not buffers:
         return program
     changed = tuple(_merge_block(s, groups) if isinstance(s, Block) else s for s in program.stages)
