@@ -146,7 +146,7 @@ class Accesses(Indices):
         pointers = self.w.splat(place.pointer, width)
         mask = self.w.splat(bool_value(True), width) if lane.mask is None else lane.mask
         full = vector_type(kind, width)
-        name = f"llvm.masked.gather.{mangled(kind, width)}.v{width}p0"
+        name = f"llvm.masked.gather.{mangled(kind, width)}.{mangled('ptr', width)}"
         self.module.declare(name, full, [pointers.full_type, mask.full_type, full])
         where = f"{pointers.full_type} align {align} {pointers.text}"
         text = f"call {full} @{name}({where}, {mask.typed}, {full} zeroinitializer)"
@@ -178,7 +178,7 @@ class Accesses(Indices):
                 self.w.effect(name, (raw.typed, f"ptr align {align} {place.pointer.text}", lane.mask.typed))
         else:
             mask = self.w.splat(bool_value(True), lane.width) if lane.mask is None else lane.mask
-            name = f"llvm.masked.scatter.{mangled(kind, lane.width)}.v{lane.width}p0"
+            name = f"llvm.masked.scatter.{mangled(kind, lane.width)}.{mangled('ptr', lane.width)}"
             self.w.effect(
                 name, (raw.typed, f"{place.pointer.full_type} align {align} {place.pointer.text}", mask.typed)
             )

@@ -8,7 +8,7 @@ from typing import Final
 
 from relaxir.backends.llvm.emit_instr import float_extremum, number_extremum, op
 from relaxir.backends.llvm.emit_ops import binary
-from relaxir.backends.llvm.emit_value import Value, float_value, is_float, is_signed
+from relaxir.backends.llvm.emit_value import Value, float_value, is_float, is_signed, mangled
 from relaxir.backends.llvm.emit_writer import Writer
 from relaxir.tir.expr import BinOp
 from relaxir.tir.stmt import Combine
@@ -43,8 +43,7 @@ def horizontal(w: Writer, how: Combine, dtype: str, a: Value, *, numbers: bool =
         if dtype == "bool":
             stem = {"add": "or", "mul": "and", "umax": "or", "umin": "and"}.get(stem, stem)
         start, flags = (), ""
-    kind = {"float": "f32", "double": "f64"}.get(a.type, a.type)
-    return w.call(f"llvm.vector.reduce.{stem}.v{a.width}{kind}", (*start, a), a.type, 1, flags=flags)
+    return w.call(f"llvm.vector.reduce.{stem}.{mangled(a.type, a.width)}", (*start, a), a.type, 1, flags=flags)
 
 
 def four_sums(w: Writer, values: Sequence[Value]) -> list[Value]:
