@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ from relaxir.backends.llvm.cache import ObjectCache
 from relaxir.backends.llvm.elf_check import check_library, fresh_name
 from relaxir.backends.llvm.emit_sites import ERROR_CODES, SiteTable, code_number
 from relaxir.backends.llvm.header import FunctionInfo, TensorInfo
-from relaxir.backends.llvm.host_emit import import_symbol
 from relaxir.backends.llvm.host_profile import Stamps
 from relaxir.backends.llvm.library import Library, LoadedLibrary
+from relaxir.backends.llvm.symbols import import_symbol
 from relaxir.backends.llvm.target import Target
 from relaxir.cost import TargetInfo
 from relaxir.ir.expr import Array, CallDPS, Check, Function
@@ -30,6 +30,7 @@ from relaxir.ops import TABLE
 from relaxir.passes import Instrument, Pass, PassContext
 from relaxir.passes.instruments import Timing
 from relaxir.pipelines import DEFAULT
+from relaxir.runtime.arguments import stored
 from relaxir.runtime.callbacks import Imports
 from relaxir.runtime.callbacks import Library as ForeignLibrary
 from relaxir.runtime.costs import Cost, costs_of
@@ -41,7 +42,6 @@ from relaxir.runtime.signature import Signature, from_json, signature_of, to_jso
 from relaxir.support.arrays import array_of
 from relaxir.support.checks import check_count, check_function, check_kind
 from relaxir.support.clock import Clock
-from relaxir.support.dtypes import info
 from relaxir.support.elements import held, shown
 from relaxir.support.errors import LoadError, RelaxirError, TargetError, VerifyError
 from relaxir.support.optional import load as load_optional
@@ -116,19 +116,19 @@ def evaluate(module: IRModule, name: str, *arrays: object) -> Array | tuple[Arra
     check_kind("module", module, IRModule, "build one with rx.BlockBuilder, rx.parse or rx.from_onnx")
     check_kind("name", name, str, 'the function comes before the arrays: rx.evaluate(module, "main", x)')
     func = module.functions.get(name)
-    given = (array_of(f"{name}: argument {n}", a) for n, a in enumerate(arrays))
-    values = [held(a, "bfloat16", np.dtype(np.uint16)) for a in given]
-    specs = signature_of(name, func) if isinstance(func, Function) and func.attrs.get("elements") else None
-    if specs is None:
-        result: Array | tuple[Array, ...] = interpret(module, name, *values)
-        return result
-    if len(values) == len(specs.inputs):
-        pairs = zip(values, specs.inputs, strict=True)
-        values = [held(v, s.element, info(s.type.dtype).numpy) for v, s in pairs]
+    values = [array_of(f"{name}: argument {n}", a) for n, a in enumerate(arrays)]
+    if not (isinstance(func, Function) and func.attrs.get("elements")):
+        plain: Array | tuple[Array, ...] = interpret(
+            module, name, *(held(v, "bfloat16", np.dtype(np.uint16)) for v in values)
+        )
+        return plain
+    signature = signature_of(name, func)
+    if len(values) == len(signature.inputs):
+        values = [stored(v, spec) for v, spec in zip(values, signature.inputs, strict=True)]
     result = interpret(module, name, *values)
-    if not isinstance(result, tuple):
-        return shown(result, specs.outputs[0].element)
-    return tuple(shown(r, o.element) for r, o in zip(result, specs.outputs, strict=True))
+    results = (result,) if signature.single else result
+    shown_results = tuple(shown(r, o.element) for r, o in zip(results, signature.outputs, strict=True))
+    return shown_results[0] if signature.single else shown_results
 
 
 def make_target(target: str | Target) -> Target:
@@ -211,24 +211,62 @@ def compile(  # the public name of DESIGN section 3
     machine = make_target(target)
     check_module(module)
     clock = Clock()
-    ctx = PassContext(target=target_info(machine, threads), instruments=(Timing(clock), *instruments))
-    entries = tuple(signature_of(n, f) for n, f in module.graph_functions().items() if is_entry(f))
-    planned = (pipeline or DEFAULT).run(module, ctx)
-    signatures = tuple(replace(s, reuse=reuse_of(planned, s.name)) for s in entries)
-    with clock("cost"):
-        facts = facts_of(planned)
-    objects = object_cache(cache)
+    context = PassContext(target=target_info(machine, threads), instruments=(Timing(clock), *instruments))
+    planned = (pipeline or DEFAULT).run(module, context)
     stamps = Stamps() if profile else None
-    options = BuildOptions(machine, workers, objects, progress, stamps=stamps, clock=clock)
-
-    def describe(sites: SiteTable) -> str:
-        return metadata(signatures, machine, sites, with_places(facts, stamps))
-
-    library = build(planned, options, describe)
+    options = BuildOptions(machine, workers, object_cache(cache), progress, stamps=stamps, clock=clock)
+    with clock("cost"):
+        face = Face(signatures_of(module, planned), facts_of(planned), options)
+    library = build(planned, options, face.metadata)
     imports = Imports(library_symbols(planned), {**callables_of(module), **(libraries or {})})
-    found = (objects.hits, objects.lookups) if objects is not None else (0, 0)
-    details = {"target": machine.name, "seconds": clock.seconds, "cache": found}
-    return executable(library, signatures, with_places(facts, stamps), threads, imports, clock, details)
+    exe = executable(library, face, imports)
+    if threads is not None:
+        exe.set_threads(threads)
+    if machine.name == "native":
+        load_now(exe, library, clock)
+    return exe
+
+
+@dataclass(frozen=True)
+class Face:
+    """What a compiled module tells of itself: its library carries it, its executable shows it."""
+
+    signatures: tuple[Signature, ...]
+    formulas: Facts
+    """What was known before the build."""
+    options: BuildOptions
+
+    @property
+    def facts(self) -> Facts:
+        """What is known after the build: also where time stamps were written."""
+        stamps = self.options.stamps
+        return self.formulas if stamps is None else replace(self.formulas, places=tuple(stamps.places))
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What the compilation reports; the seconds of steps to come are added by the clock."""
+        cache, clock = self.options.cache, self.options.clock
+        found = (0, 0) if cache is None else (cache.hits, cache.lookups)
+        return {"target": self.options.target.name, "seconds": clock.seconds, "cache": found}
+
+    def metadata(self, sites: SiteTable) -> str:
+        """JSON text that a library carries about itself, for `load`."""
+        target = self.options.target
+        extra: dict[str, Any] = {
+            "format": FORMAT_VERSION,
+            "target": target.name,
+            "triple": target.triple,
+            "features": list(target.features),
+            "codes": {str(code_number(c)): c for c in ERROR_CODES},
+            **self.facts.to_json(),
+        }
+        return to_json(self.signatures, extra)
+
+
+def signatures_of(module: IRModule, planned: IRModule) -> tuple[Signature, ...]:
+    """The functions that can be called from outside, with the memory that planning lets inputs and outputs share."""
+    entries = (signature_of(n, f) for n, f in module.graph_functions().items() if is_entry(f))
+    return tuple(replace(s, reuse=reuse_of(planned, s.name)) for s in entries)
 
 
 def is_entry(func: Function) -> bool:
@@ -249,24 +287,6 @@ def object_cache(cache: bool | str | Path) -> ObjectCache | None:
     return ObjectCache() if cache is True else ObjectCache(Path(cache))
 
 
-def with_places(facts: Facts, stamps: Stamps | None) -> Facts:
-    """What is known of a module, and the time stamps written for it."""
-    return facts if stamps is None else replace(facts, places=tuple(stamps.places))
-
-
-def metadata(signatures: tuple[Signature, ...], target: Target, sites: SiteTable, facts: Facts) -> str:
-    """JSON text that a library carries about itself."""
-    extra: dict[str, Any] = {
-        "format": FORMAT_VERSION,
-        "target": target.name,
-        "triple": target.triple,
-        "features": list(target.features),
-        "codes": {str(code_number(c)): c for c in ERROR_CODES},
-        **facts.to_json(),
-    }
-    return to_json(signatures, extra)
-
-
 def callables_of(module: IRModule) -> dict[str, ForeignLibrary]:
     """Python callables that the module's functions call, by symbol."""
     found: dict[str, ForeignLibrary] = {}
@@ -278,35 +298,27 @@ def callables_of(module: IRModule) -> dict[str, ForeignLibrary]:
     return found
 
 
-def executable(
-    library: Library,
-    signatures: tuple[Signature, ...],
-    facts: Facts,
-    threads: int | None,
-    imports: Imports,
-    clock: Clock,
-    details: Mapping[str, Any],
-) -> Executable:
-    """Load compiled code and give it a face."""
-    codes = {code_number(c): c for c in ERROR_CODES}
+def executable(library: Library, face: Face, imports: Imports) -> Executable:
+    """Compiled code with a face; it is loaded when first used."""
 
     def export(path: Path) -> int:
-        return library.export(path, [function_info(s) for s in signatures])
+        return library.export(path, [function_info(s) for s in face.signatures])
 
     def load() -> LoadedLibrary:
         loaded = library.load()
         imports.resolve(loaded.cdll, import_symbol)
         return loaded
 
-    exe = Executable(load, signatures, codes, export, facts, details, imports)
-    if threads is not None:
-        exe.set_threads(threads)
-    if library.target.name == "native":
-        with clock("link"):
-            library.code  # noqa: B018  # computed once and kept
-        with clock("load"):
-            exe.context  # noqa: B018  # load now, so that the first call is as fast as any
-    return exe
+    codes = {code_number(c): c for c in ERROR_CODES}
+    return Executable(load, face.signatures, codes, export, face.facts, face.details, imports)
+
+
+def load_now(exe: Executable, library: Library, clock: Clock) -> None:
+    """Link and load the code, so that the first call is as fast as any."""
+    with clock("link"):
+        library.code  # noqa: B018  # computed once and kept
+    with clock("load"):
+        exe.context  # noqa: B018  # so is this
 
 
 def function_info(signature: Signature) -> FunctionInfo:

@@ -49,11 +49,9 @@ class ConfigSpace:
         lanes = self.target.lanes(dtype)
         for nr in (lanes, 2 * lanes, 3 * lanes, 4 * lanes):
             most = tile_rows(self.target, nr, dtype)
-            for mr in sorted({most, max(1, most - 1), max(1, most // 2)}, reverse=True):
-                for unroll in (4, 2):
-                    config = replace(best, mr=mr, nr=nr, unroll=unroll)
-                    if config != best:
-                        yield config
+            rows = sorted({most, max(1, most - 1), max(1, most // 2)}, reverse=True)
+            configs = (replace(best, mr=mr, nr=nr, unroll=unroll) for mr in rows for unroll in (4, 2))
+            yield from (c for c in configs if c != best)
 
 
 class CostModel(Protocol):

@@ -13,6 +13,7 @@ from relaxir.ir.types import TensorType, Type
 from relaxir.ops.common import FLOATS, check_dtype, compute_dtype, load_wide, widen
 from relaxir.ops.kernels import assign, cell, input_of, let, loop, nest, output_of, scoped, seq, when
 from relaxir.tir import (
+    Buffer,
     Expr,
     Intrinsic,
     PrimFunc,
@@ -69,48 +70,9 @@ class Det(Op[Attrs]):
         f.compute(work, lambda *i: load_wide(x, i))
 
         def body(*b: Expr) -> Stmt:
-            total, pivot, kept = cell("total", wide), cell("pivot"), cell("kept", wide)
-
-            def size(row: Expr, k: Expr) -> Expr:
-                return call(Intrinsic.ABS, work[(*b, row, k)])
-
-            def step(k: Expr) -> Stmt:
-                rest = as_expr(n) - k - 1
-                search = loop(
-                    "r", rest, lambda r: when(size(k + 1 + r, k) > size(pivot[()], k), assign(pivot, k + 1 + r))
-                )
-                swap = loop(
-                    "c",
-                    as_expr(n),
-                    lambda c: seq(
-                        assign(kept, work[(*b, k, c)]),
-                        Store(work, (*b, k, c), work[(*b, pivot[()], c)]),
-                        Store(work, (*b, pivot[()], c), kept[()]),
-                    ),
-                )
-                head = work[(*b, k, k)]
-                eliminate = loop(
-                    "e",
-                    rest,
-                    lambda e: let(
-                        "factor",
-                        select(eq(head, 0.0), const(0, wide), work[(*b, k + 1 + e, k)] / head),
-                        lambda factor: nest(
-                            "j",
-                            (as_expr(n) - k,),
-                            lambda j: Store(
-                                work,
-                                (*b, k + 1 + e, k + j),
-                                work[(*b, k + 1 + e, k + j)] - factor * work[(*b, k, k + j)],
-                            ),
-                        ),
-                    ),
-                )
-                flip = when(ne(pivot[()], k), swap, assign(total, call(Intrinsic.NEG, total[()])))
-                return seq(assign(pivot, k), search, flip, assign(total, total[()] * head), eliminate)
-
-            done = Store(y, b, cast(total[()], y.dtype))
-            return scoped((total, pivot, kept), assign(total, 1.0), loop("k", as_expr(n), step), done)
+            matrix = _Matrix(work, b, as_expr(n))
+            done = Store(y, b, cast(matrix.total[()], y.dtype))
+            return scoped(matrix.cells, assign(matrix.total, 1.0), loop("k", as_expr(n), matrix.step), done)
 
         f.block("det", y.shape, body)
         return f.build()
@@ -118,6 +80,63 @@ class Det(Op[Attrs]):
     def reference(self, args: tuple[Array, ...], attrs: Attrs) -> Array:
         """np.linalg.det in double."""
         return np.asarray(np.linalg.det(widen(args[0]).astype(np.float64))).astype(args[0].dtype)
+
+
+class _Matrix:
+    """Elimination with row pivots in one of the matrices of ``work``: statements that a serial loop is made of.
+
+    ``total`` is the product of the pivots so far, negated for every exchange of rows.
+    """
+
+    def __init__(self, work: Buffer, point: tuple[Expr, ...], n: Expr) -> None:
+        self.work, self.point, self.n = work, point, n
+        self.total, self.pivot, self.kept = cell("total", work.dtype), cell("pivot"), cell("kept", work.dtype)
+
+    @property
+    def cells(self) -> tuple[Buffer, ...]:
+        """What the statements keep between them."""
+        return self.total, self.pivot, self.kept
+
+    def at(self, row: Expr, column: Expr) -> Expr:
+        """An element."""
+        return self.work[(*self.point, row, column)]
+
+    def put(self, row: Expr, column: Expr, value: Expr) -> Stmt:
+        """Replace an element."""
+        return Store(self.work, (*self.point, row, column), value)
+
+    def step(self, k: Expr) -> Stmt:
+        """Bring the largest element of column ``k`` to the diagonal, then make those below it 0."""
+        rest, head, pivot = self.n - k - 1, self.at(k, k), self.pivot[()]
+        search = loop("r", rest, lambda r: self.search(k, k + 1 + r))
+        swap = loop("c", self.n, lambda c: self.swap(k, c))
+        flip = when(ne(pivot, k), swap, assign(self.total, call(Intrinsic.NEG, self.total[()])))
+        eliminate = loop("e", rest, lambda e: self.eliminate(k, k + 1 + e))
+        return seq(assign(self.pivot, k), search, flip, assign(self.total, self.total[()] * head), eliminate)
+
+    def search(self, k: Expr, row: Expr) -> Stmt:
+        """Note a row with a larger element in column ``k``."""
+        larger = call(Intrinsic.ABS, self.at(row, k)) > call(Intrinsic.ABS, self.at(self.pivot[()], k))
+        return when(larger, assign(self.pivot, row))
+
+    def swap(self, k: Expr, column: Expr) -> Stmt:
+        """Exchange an element of row ``k`` with that of the pivot's row."""
+        pivot = self.pivot[()]
+        return seq(
+            assign(self.kept, self.at(k, column)),
+            self.put(k, column, self.at(pivot, column)),
+            self.put(pivot, column, self.kept[()]),
+        )
+
+    def eliminate(self, k: Expr, row: Expr) -> Stmt:
+        """Subtract the multiple of row ``k`` that makes the first element 0; a column of zeros stays."""
+        head = self.at(k, k)
+        ratio = select(eq(head, 0.0), const(0, self.work.dtype), self.at(row, k) / head)
+
+        def subtract(factor: Expr, j: Expr) -> Stmt:
+            return self.put(row, k + j, self.at(row, k + j) - factor * self.at(k, k + j))
+
+        return let("factor", ratio, lambda factor: nest("j", (self.n - k,), lambda j: subtract(factor, j)))
 
 
 LINALG: Final = (Det(),)

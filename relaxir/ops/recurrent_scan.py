@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from relaxir.ops.common import FLOATS, check_dtype, check_same_dtype, tensors_of
 from relaxir.ops.recurrent_cells import DEFAULTS, GATES, ArrayAlgebra, check_activations
 from relaxir.ops.recurrent_kernel import LANES, Kernel, Operands, ScanAttrs, present_operands
 from relaxir.ops.recurrent_product import BYTES, byte_product
+from relaxir.sym import mul
 from relaxir.tir import PrimFunc
 
 LSTM_FUNCTIONS: Final = (("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0), ("tanh", 0.0, 0.0))
@@ -119,46 +120,11 @@ class RecurrentScan(Op[ScanAttrs]):
         if len(args) != len(names):
             ctx.fail(f"expected {len(names)} operands ({', '.join(names)}), got {len(args)}", code="arity")
         types = tensors_of(ctx, args, names)
-        integers = {
-            "lengths": ("int32", "int64"),
-            **({"weights": ("int8",), "sums": ("int32",)} if attrs.quantized else {}),
-        }
-        floats = [(t, n) for t, n in zip(types, names, strict=True) if n not in integers]
-        check_dtype(ctx, types[0], "gates", ("float32",) if attrs.quantized else FLOATS)
-        check_same_dtype(ctx, [t for t, _ in floats], [n for _, n in floats])
+        _check_kinds(ctx, dict(zip(names, types, strict=True)), attrs)
         given = Operands.of(types, attrs)
-        ranks = {"gates": 3, "weights": 4 if attrs.quantized else 3, "h0": 2, "c0": 2}
-        for t, n in zip(types, names, strict=True):
-            check_dtype(ctx, t, n, integers.get(n, FLOATS))
-            if t.rank != ranks.get(n, 1):
-                ctx.fail(f"{n} has rank {t.rank}, expected {ranks.get(n, 1)}", code="rank-mismatch")
-        tiles, depth, lanes = given.weights.shape[:3]
-        hidden = given.h0.shape[1] if attrs.quantized else depth
-        if not isinstance(hidden, int) or not isinstance(tiles, int) or not isinstance(lanes, int):
-            ctx.fail("the hidden size and the tiles of weights must be numbers", code="attribute")
-        if not lanes or hidden % lanes:
-            ctx.fail(f"axis 2 of weights ({lanes}) does not divide the hidden size {hidden}", code="shape-mismatch")
-        steps, batch, width = given.gates.shape
-        wanted = GATES[attrs.cell] * hidden
-        ctx.require_equal(width, wanted, "axis 2 of gates and the gates of a state")
-        ctx.require_equal(tiles * lanes, wanted, "the columns of weights and the gates of a state")
-        if attrs.quantized:
-            ctx.require_equal(depth, -(-hidden // BYTES), "axis 1 of weights and the words of a state")
-            ctx.require_equal(given.weights.shape[3], BYTES, "axis 3 of weights and the bytes of a word")
-        for t, n in ((given.h0, "h0"), (given.c0, "c0")):
-            if t is not None:
-                ctx.require_equal(t.shape[0], batch, f"axis 0 of {n} and axis 1 of gates")
-                ctx.require_equal(t.shape[1], hidden, f"axis 1 of {n} and the hidden size")
-        vectors = (
-            (given.bias, "bias", hidden),
-            (given.peephole, "peephole", 3 * hidden),
-            (given.lengths, "lengths", batch),
-            (given.scale, "scale", wanted),
-            (given.sums, "sums", wanted),
-        )
-        for t, n, extent in vectors:
-            if t is not None:
-                ctx.require_equal(t.shape[0], extent, f"axis 0 of {n} and what gates and weights ask for")
+        hidden = _hidden_size(ctx, given, attrs)
+        _check_extents(ctx, given, attrs, hidden)
+        steps, batch, _ = given.gates.shape
         dtype = types[0].dtype
         last = TensorType((batch, hidden), dtype)
         every = TensorType((steps, batch, hidden), dtype)
@@ -229,6 +195,59 @@ def _advance(
     gates = [part(total, k) for k in range(4)]
     new = cell.lstm_memory(m, gates, c, peephole)
     return cell.lstm_hidden(m, gates[1], new, peephole), new
+
+
+def _check_kinds(ctx: InferCtx, types: Mapping[str, TensorType], attrs: ScanAttrs) -> None:
+    """Dtypes and ranks of the operands, by name."""
+    integers = {
+        "lengths": ("int32", "int64"),
+        **({"weights": ("int8",), "sums": ("int32",)} if attrs.quantized else {}),
+    }
+    floats = {n: t for n, t in types.items() if n not in integers}
+    check_dtype(ctx, types["gates"], "gates", ("float32",) if attrs.quantized else FLOATS)
+    check_same_dtype(ctx, list(floats.values()), list(floats))
+    ranks = {"gates": 3, "weights": 4 if attrs.quantized else 3, "h0": 2, "c0": 2}
+    for n, t in types.items():
+        check_dtype(ctx, t, n, integers.get(n, FLOATS))
+        if t.rank != ranks.get(n, 1):
+            ctx.fail(f"{n} has rank {t.rank}, expected {ranks.get(n, 1)}", code="rank-mismatch")
+
+
+def _hidden_size(ctx: InferCtx, given: Operands, attrs: ScanAttrs) -> int:
+    """Numbers of a state: whole vectors of the weights' lanes."""
+    tiles, depth, lanes = given.weights.shape[:3]
+    hidden = given.h0.shape[1] if attrs.quantized else depth
+    if not isinstance(hidden, int) or not isinstance(tiles, int) or not isinstance(lanes, int):
+        ctx.fail("the hidden size and the tiles of weights must be numbers", code="attribute")
+    if not lanes or hidden % lanes:
+        ctx.fail(f"axis 2 of weights ({lanes}) does not divide the hidden size {hidden}", code="shape-mismatch")
+    return hidden
+
+
+def _check_extents(ctx: InferCtx, given: Operands, attrs: ScanAttrs, hidden: int) -> None:
+    """Extents that operands share."""
+    tiles, depth, lanes = given.weights.shape[:3]
+    _, batch, width = given.gates.shape
+    wanted = GATES[attrs.cell] * hidden
+    ctx.require_equal(width, wanted, "axis 2 of gates and the gates of a state")
+    ctx.require_equal(mul(tiles, lanes), wanted, "the columns of weights and the gates of a state")
+    if attrs.quantized:
+        ctx.require_equal(depth, -(-hidden // BYTES), "axis 1 of weights and the words of a state")
+        ctx.require_equal(given.weights.shape[3], BYTES, "axis 3 of weights and the bytes of a word")
+    for t, n in ((given.h0, "h0"), (given.c0, "c0")):
+        if t is not None:
+            ctx.require_equal(t.shape[0], batch, f"axis 0 of {n} and axis 1 of gates")
+            ctx.require_equal(t.shape[1], hidden, f"axis 1 of {n} and the hidden size")
+    vectors = (
+        (given.bias, "bias", hidden),
+        (given.peephole, "peephole", 3 * hidden),
+        (given.lengths, "lengths", batch),
+        (given.scale, "scale", wanted),
+        (given.sums, "sums", wanted),
+    )
+    for t, n, extent in vectors:
+        if t is not None:
+            ctx.require_equal(t.shape[0], extent, f"axis 0 of {n} and what gates and weights ask for")
 
 
 RECURRENT_SCAN: Final = (RecurrentScan(),)

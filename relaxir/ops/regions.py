@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial, reduce
 from itertools import product
 from math import inf, nan
 from typing import Any, Final, Literal
@@ -133,89 +135,14 @@ class RoiAlign(Op[RoiAlignAttrs]):
     def lower(self, args: tuple[TensorType, ...], attrs: RoiAlignAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
         """Begin, bin and sample count of every region, then a serial sum of samples per bin."""
         f = ProgramBuilder(self.name)
-        x, rois, indices = (input_of(f, n, t) for n, t in zip(("x", "rois", "indices"), args, strict=True))
-        y = output_of(f, "y", out[0])
-        wide = compute_dtype(y.dtype)
-        begin, size = (f.temp(n, (rois.shape[0], 2), wide) for n in ("begin", "size"))
-        samples = f.temp("samples", (rois.shape[0], 2), "int64")
-        offset = 0.5 if attrs.half_pixel else 0.0
-        bins = (attrs.output_height, attrs.output_width)
-
-        def corner(r: Expr, axis: Expr) -> Expr:
-            # regions name x before y
-            return load_wide(rois, (r, const(1) - axis)) * attrs.spatial_scale - offset
-
-        def bin_size(r: Expr, axis: Expr) -> Expr:
-            extent = load_wide(rois, (r, const(3) - axis)) * attrs.spatial_scale - offset - corner(r, axis)
-            extent = extent if attrs.half_pixel else maximum(extent, 1.0)
-            return extent / select(eq(axis, 0), as_expr(bins[0], wide), as_expr(bins[1], wide))
-
-        f.compute(begin, corner)
-        f.compute(size, bin_size)
-        ratio = const(attrs.sampling_ratio)
-        count_of = (
-            (lambda r, axis: ratio)
-            if attrs.sampling_ratio > 0
-            else lambda r, a: minimum(cast(call(Intrinsic.CEIL, size[r, a]), "int64"), MOST_COUNTED)
-        )
-        f.compute(samples, count_of)
-
-        def place(axis: int, r: Expr, p: Expr, s: Expr) -> Expr:
-            many = cast(samples[r, axis], wide)
-            return begin[r, axis] + cast(p, wide) * size[r, axis] + (cast(s, wide) + 0.5) * size[r, axis] / many
-
-        # the samples of each bin that lie inside: the first one, and how many
-        first = [f.temp("first", (rois.shape[0], n), "int64") for n in bins]
-        inside = [f.temp("inside", (rois.shape[0], n), "int64") for n in bins]
-        for axis, extent in enumerate(x.shape[2:]):
-
-            def begins(r: Expr, p: Expr, axis: int = axis) -> Stmt:
-                return _search(samples[r, axis], lambda s: place(axis, r, p, s) < -1.0, first[axis], (r, p))
-
-            def ends(r: Expr, p: Expr, axis: int = axis, extent: DimLike = extent) -> Stmt:
-                far, low = as_expr(extent, wide), first[axis][r, p]
-                seen = minimum(inside[axis][r, p] - low, _most_inside(attrs, extent))
-                return seq(
-                    _search(samples[r, axis], lambda s: place(axis, r, p, s) <= far, inside[axis], (r, p)),
-                    Store(inside[axis], (r, p), maximum(seen, 0)),
-                )
-
-            f.block("first", first[axis].shape, begins)
-            f.block("inside", inside[axis].shape, ends)
-
-        def body(r: Expr, c: Expr, ph: Expr, pw: Expr) -> Stmt:
-            image = cast(indices[r], "int64")
-            message = f"{self.name}: index {{}} is out of range for {{}} images"
-            check = Assert(within(image, x.shape[0]), "runtime-index", message, (image, as_expr(x.shape[0])))
-            total, found = cell("total", wide), cell("found")
-            high, across = samples[r, 0], samples[r, 1]
-            rows, columns = inside[0][r, ph], inside[1][r, pw]
-
-            def visit(iy: Expr) -> Stmt:
-                return loop(
-                    "ix",
-                    columns,
-                    lambda ix: let(
-                        "py",
-                        place(0, r, ph, first[0][r, ph] + iy),
-                        lambda py: let(
-                            "px",
-                            place(1, r, pw, first[1][r, pw] + ix),
-                            lambda px: _sample(x, image, c, py, px, total, found, attrs),
-                        ),
-                    ),
-                )
-
-            many = maximum(cast(high, wide) * cast(across, wide), 1.0)
-            # samples outside compete with 0
-            all_seen = (rows >= high) & (columns >= across)
-            best = select(all_seen | eq(found[()], 0), total[()], maximum(total[()], 0.0))
-            result = total[()] / many if attrs.mode == "avg" else best
-            work = seq(loop("iy", rows, visit), Store(y, (r, c, ph, pw), cast(result, y.dtype)))
-            start = (assign(total, 0.0), assign(found, 0))
-            return scoped((total, found), check, *start, when(within(image, x.shape[0]), work))
-
-        f.block("y", y.shape, body)
+        kernel = _Kernel(f, args, attrs, out[0])
+        f.compute(kernel.begin, kernel.corner)
+        f.compute(kernel.size, kernel.bin_size)
+        f.compute(kernel.samples, kernel.count)
+        for axis in (0, 1):
+            f.block("first", kernel.first[axis].shape, partial(kernel.find_first, axis))
+            f.block("inside", kernel.inside[axis].shape, partial(kernel.count_inside, axis))
+        f.block("y", kernel.y.shape, kernel.pool)
         return f.build()
 
     def reference(self, args: tuple[Array, ...], attrs: RoiAlignAttrs) -> Array:
@@ -286,34 +213,123 @@ def _search(count: Expr, before: Callable[[Expr], Expr], target: Buffer, at: tup
     return scoped((low, high), *start, turns, Store(target, at, low[()]))
 
 
-def _sample(
-    x: Buffer, image: Expr, c: Expr, py: Expr, px: Expr, total: Buffer, found: Buffer, attrs: RoiAlignAttrs
-) -> Stmt:
-    """Add the weighted neighbours of one place to the total."""
-    wide = total.dtype
-    inside: Expr | None = None
-    parts: list[tuple[tuple[Expr, Expr], tuple[Expr, Expr]]] = []
-    for place, d in ((py, x.shape[2]), (px, x.shape[3])):
-        near = (place >= -1.0) & (place <= as_expr(d, wide))
-        inside = near if inside is None else inside & near
-        clamped = maximum(place, 0.0)
-        low = minimum(maximum(cast(clamped, "int64"), 0), as_expr(d) - 1)
-        last = low >= as_expr(d) - 1
-        high = select(last, low, low + 1)
-        rest = select(last, const(0, wide), clamped - cast(low, wide))
-        parts.append(((low, as_expr(1.0, wide) - rest), (high, rest)))
-    assert inside is not None
-    values = [
-        select(inside, load_wide(x, (image, c, iy, ix)) * (wy * wx), const(0, wide))
-        for iy, wy in parts[0]
-        for ix, wx in parts[1]
-    ]
-    result = values[0]
-    for v in values[1:]:
-        result = result + v if attrs.mode == "avg" else maximum(result, v)
-    if attrs.mode == "avg":
-        return assign(total, total[()] + result)
-    return seq(assign(total, select(eq(found[()], 0), result, maximum(total[()], result))), assign(found, 1))
+class _Kernel:
+    """The loops of `RoiAlign`: the buffers of its stages, and what the stages compute.
+
+    Stages have a point for each region ``r``, axis (0: height, 1: width) and bin ``p`` along it; ``s`` counts samples.
+    """
+
+    def __init__(self, f: ProgramBuilder, args: tuple[TensorType, ...], attrs: RoiAlignAttrs, out: TensorType) -> None:
+        self.attrs = attrs
+        self.x, self.rois, self.indices = (
+            input_of(f, n, t) for n, t in zip(("x", "rois", "indices"), args, strict=True)
+        )
+        self.y = output_of(f, "y", out)
+        self.wide = compute_dtype(out.dtype)
+        self.bins = (attrs.output_height, attrs.output_width)
+        regions = self.rois.shape[0]
+        self.begin, self.size = (f.temp(n, (regions, 2), self.wide) for n in ("begin", "size"))
+        self.samples = f.temp("samples", (regions, 2), "int64")
+        # the samples of each bin that lie inside: the first one, and how many
+        self.first = [f.temp("first", (regions, n), "int64") for n in self.bins]
+        self.inside = [f.temp("inside", (regions, n), "int64") for n in self.bins]
+
+    def coordinate(self, r: Expr, column: Expr) -> Expr:
+        """A number of a region on the scale of x."""
+        return load_wide(self.rois, (r, column)) * self.attrs.spatial_scale - (0.5 if self.attrs.half_pixel else 0.0)
+
+    def corner(self, r: Expr, axis: Expr) -> Expr:
+        """Where a region begins; regions name x before y."""
+        return self.coordinate(r, const(1) - axis)
+
+    def bin_size(self, r: Expr, axis: Expr) -> Expr:
+        """Extent of a bin."""
+        extent = self.coordinate(r, const(3) - axis) - self.corner(r, axis)
+        extent = extent if self.attrs.half_pixel else maximum(extent, 1.0)
+        return extent / select(eq(axis, 0), *(as_expr(n, self.wide) for n in self.bins))
+
+    def count(self, r: Expr, axis: Expr) -> Expr:
+        """Samples of a bin."""
+        if self.attrs.sampling_ratio > 0:
+            return const(self.attrs.sampling_ratio)
+        return minimum(cast(call(Intrinsic.CEIL, self.size[r, axis]), "int64"), MOST_COUNTED)
+
+    def place(self, axis: int, r: Expr, p: Expr, s: Expr) -> Expr:
+        """Where a sample lies."""
+        many, size = cast(self.samples[r, axis], self.wide), self.size[r, axis]
+        return self.begin[r, axis] + cast(p, self.wide) * size + (cast(s, self.wide) + 0.5) * size / many
+
+    def find_first(self, axis: int, r: Expr, p: Expr) -> Stmt:
+        """Store the first sample of a bin that is inside."""
+        return _search(self.samples[r, axis], lambda s: self.place(axis, r, p, s) < -1.0, self.first[axis], (r, p))
+
+    def count_inside(self, axis: int, r: Expr, p: Expr) -> Stmt:
+        """Store how many samples of a bin are inside."""
+        extent, inside = self.x.shape[2 + axis], self.inside[axis]
+        far = as_expr(extent, self.wide)
+        seen = minimum(inside[r, p] - self.first[axis][r, p], _most_inside(self.attrs, extent))
+        return seq(
+            _search(self.samples[r, axis], lambda s: self.place(axis, r, p, s) <= far, inside, (r, p)),
+            Store(inside, (r, p), maximum(seen, 0)),
+        )
+
+    def pool(self, r: Expr, c: Expr, ph: Expr, pw: Expr) -> Stmt:
+        """Store the result of a bin."""
+        image, images = cast(self.indices[r], "int64"), self.x.shape[0]
+        message = "roi_align: index {} is out of range for {} images"
+        check = Assert(within(image, images), "runtime-index", message, (image, as_expr(images)))
+        total, found = cell("total", self.wide), cell("found")
+        rows, columns = self.inside[0][r, ph], self.inside[1][r, pw]
+
+        def visit(iy: Expr, ix: Expr) -> Stmt:
+            return let(
+                "py",
+                self.place(0, r, ph, self.first[0][r, ph] + iy),
+                lambda py: let(
+                    "px",
+                    self.place(1, r, pw, self.first[1][r, pw] + ix),
+                    lambda px: self.add(total, found, self.neighbours(image, c, py, px)),
+                ),
+            )
+
+        visits = loop("iy", rows, lambda iy: loop("ix", columns, lambda ix: visit(iy, ix)))
+        result = cast(self.result(r, total[()], found[()], rows, columns), self.y.dtype)
+        work = seq(visits, Store(self.y, (r, c, ph, pw), result))
+        start = (assign(total, 0.0), assign(found, 0))
+        return scoped((total, found), check, *start, when(within(image, images), work))
+
+    def result(self, r: Expr, total: Expr, found: Expr, rows: Expr, columns: Expr) -> Expr:
+        """What a bin holds, from the sum or the largest of its samples inside."""
+        high, across = self.samples[r, 0], self.samples[r, 1]
+        if self.attrs.mode == "avg":
+            return total / maximum(cast(high, self.wide) * cast(across, self.wide), 1.0)
+        # samples outside compete with 0
+        all_seen = (rows >= high) & (columns >= across)
+        return select(all_seen | eq(found, 0), total, maximum(total, 0.0))
+
+    def neighbours(self, image: Expr, c: Expr, py: Expr, px: Expr) -> list[Expr]:
+        """The four weighted neighbours of a place."""
+        inside: list[Expr] = []
+        parts: list[tuple[tuple[Expr, Expr], tuple[Expr, Expr]]] = []
+        for place, d in ((py, self.x.shape[2]), (px, self.x.shape[3])):
+            inside.append((place >= -1.0) & (place <= as_expr(d, self.wide)))
+            at = maximum(place, 0.0)
+            low = minimum(maximum(cast(at, "int64"), 0), as_expr(d) - 1)
+            last = low >= as_expr(d) - 1
+            high = select(last, low, low + 1)
+            rest = select(last, const(0, self.wide), at - cast(low, self.wide))
+            parts.append(((low, as_expr(1.0, self.wide) - rest), (high, rest)))
+        return [
+            select(inside[0] & inside[1], load_wide(self.x, (image, c, iy, ix)) * (wy * wx), const(0, self.wide))
+            for (iy, wy), (ix, wx) in product(*parts)
+        ]
+
+    def add(self, total: Buffer, found: Buffer, values: list[Expr]) -> Stmt:
+        """Add a sample's neighbours to the total, or keep the largest."""
+        if self.attrs.mode == "avg":
+            return assign(total, total[()] + reduce(operator.add, values))
+        largest = reduce(maximum, values)
+        return seq(assign(total, select(eq(found[()], 0), largest, maximum(total[()], largest))), assign(found, 1))
 
 
 def _neighbours(x: Array, at: list[Any]) -> list[Array]:

@@ -6,6 +6,8 @@ after: ``for i, for four j: vector k: s0 += a[i, k] * b[j, k]; s1 += a[i, k] * b
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from relaxir.schedule.loops import Machine, nest, parallel, seq, vector
 from relaxir.schedule.roles import Roles
 from relaxir.schedule.tile import Epilogue, finish_element
@@ -41,12 +43,12 @@ def schedule_dot(roles: Roles, epilogue: Epilogue, machine: Machine) -> Stmt:
     columns = [group.var * SIDE + n if exact else minimum(group.var * SIDE + n, last) for n in range(SIDE)]
     clear = [Store(c, (), identity(Combine.SUM, place.dtype)) for c in cells]
     sums = [
-        Store(c, (), roles.scalar * _moved(roles.vector, lane.var, at), Combine.SUM)
+        Store(c, (), roles.scalar * _moving(lane.var, at)(roles.vector), Combine.SUM)
         for c, at in zip(cells, columns, strict=True)
     ]
     finish: list[Stmt] = []
     for n, (cell, at) in enumerate(zip(cells, columns, strict=True)):
-        done = finish_element(epilogue, cell[()], lambda e, at=at: _moved(e, lane.var, at))  # type: ignore[misc]  # bound per column
+        done = finish_element(epilogue, cell[()], _moving(lane.var, at))
         finish.append(done if exact or n == 0 else If(group.var * SIDE + n < as_expr(lane.extent), done))
     *outer, inner = roles.reduce
     body = seq(*clear, nest(outer, vector(inner, seq(*sums))), *finish)
@@ -56,5 +58,6 @@ def schedule_dot(roles: Roles, epilogue: Epilogue, machine: Machine) -> Stmt:
     return parallel((*roles.outer, *rows, group), body, machine)
 
 
-def _moved(expr: Expr, lane: Var, at: Expr) -> Expr:
-    return map_expr(expr, lambda e: at if e is lane else e)
+def _moving(lane: Var, at: Expr) -> Callable[[Expr], Expr]:
+    """What puts an expression of one lane at another place."""
+    return lambda expr: map_expr(expr, lambda e: at if e is lane else e)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 from itertools import pairwise
 
-from relaxir.schedule.program import Program, Reindex, accesses_of, reshape_program
+from relaxir.schedule.program import Program, Reindex, accesses_of, picking, reshape_program
 from relaxir.sym import product
 from relaxir.tir import Axis, Block, Buffer, Load, Prefetch, Store, Var
 from relaxir.tir.visit import all_exprs, buffers_of
@@ -91,26 +92,32 @@ def merge_axes(program: Program) -> Program:
 
     before: ``block (i < n, j < 4): y[i, j] = x[i, j] + 1``; after: ``block (i < n * 4): y[i] = x[i] + 1``
     """
-    groups = _Groups()
     memory = (*program.params, *program.temps)
-    for s in program.stages:
-        if isinstance(s, Block):
-            _constrain(groups, s, frozenset(b for b in buffers_of(s) if b not in memory))
-        else:
-            for b in buffers_of(s):
-                for d in range(len(b.shape) - 1):
-                    groups.forbid((b, d))
+    groups = _groups_of(program, memory)
     buffers: dict[Buffer, Buffer] = {}
     indices: dict[Buffer, Reindex] = {}
     for b in memory:
         runs = _runs(b, len(b.shape), groups)
         if len(runs) != len(b.shape):
             buffers[b] = replace(b, shape=tuple(product(b.shape[d] for d in run) for run in runs))
-            indices[b] = lambda old, runs=runs: tuple(old[r[0]] for r in runs)  # type: ignore[misc]  # bound per buffer
+            indices[b] = picking([run[0] for run in runs])
     if not buffers:
         return program
     changed = tuple(_merge_block(s, groups) if isinstance(s, Block) else s for s in program.stages)
     return reshape_program(replace(program, stages=changed), buffers, indices)
+
+
+def _groups_of(program: Program, memory: Collection[Buffer]) -> _Groups:
+    """Which neighbouring axes merge: those of blocks as their accesses allow, none of what other stages access."""
+    groups = _Groups()
+    for s in program.stages:
+        if isinstance(s, Block):
+            _constrain(groups, s, frozenset(b for b in buffers_of(s) if b not in memory))
+            continue
+        for b in buffers_of(s):
+            for d in range(len(b.shape) - 1):
+                groups.forbid((b, d))
+    return groups
 
 
 def _merge_block(block: Block, groups: _Groups) -> Block:

@@ -8,7 +8,7 @@ bytes, same order, so the calling convention is unaffected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from relaxir.tir import (
@@ -30,6 +30,7 @@ from relaxir.tir.classify import stages
 from relaxir.tir.visit import all_exprs, buffers_of, free_dims_of, map_stmt, substitute_vars, walk
 
 Reindex = Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
+"""The indices of an access, from those it had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,11 @@ def _without_unit_axes(stmt: Stmt) -> Stmt:
     return replace(stmt, axes=axes, body=substitute_vars(stmt.body, unit), init=init)
 
 
+def picking(kept: Sequence[int]) -> Reindex:
+    """The indices at some positions."""
+    return lambda old: tuple(old[i] for i in kept)
+
+
 def reindex(stmt: Stmt, buffers: Mapping[Buffer, Buffer], indices: Mapping[Buffer, Reindex]) -> Stmt:
     """Replace buffers and rewrite the indices of every access to them."""
 
@@ -139,7 +145,7 @@ def _without_unit_dims(program: Program) -> Program:
         kept = tuple(i for i, d in enumerate(b.shape) if d != 1)
         if len(kept) != len(b.shape):
             buffers[b] = replace(b, shape=tuple(b.shape[i] for i in kept))
-            indices[b] = lambda old, kept=kept: tuple(old[i] for i in kept)  # type: ignore[misc]  # bound per buffer
+            indices[b] = picking(kept)
     return reshape_program(program, buffers, indices) if buffers else program
 
 

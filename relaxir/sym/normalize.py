@@ -20,7 +20,6 @@ from relaxir.sym.expr import (
     Max,
     Min,
     Mod,
-    add,
     as_dimlike,
     ceildiv,
     floordiv,
@@ -29,6 +28,7 @@ from relaxir.sym.expr import (
     mod,
     mul,
     product,
+    total,
     unwrap,
 )
 
@@ -71,10 +71,7 @@ def _ratio(expr: Any) -> tuple[DimLike, DimLike]:
         return int(expr.p), int(expr.q)
     if isinstance(expr, sympy.Add):
         numerators, denominator = _common(expr.args)
-        total: DimLike = 0
-        for numerator in numerators:
-            total = add(total, numerator)
-        return _reduced(total, denominator)
+        return _reduced(total(numerators), denominator)
     if isinstance(expr, sympy.Mul):
         ratios = [_ratio(arg) for arg in expr.args]
         return _reduced(product(n for n, _ in ratios), product(d for _, d in ratios))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -300,6 +301,18 @@ class _BodyReader:
         found.open.append(Bind(var, If(cond, then, other, type_, self.source.span(s.test)), owned))
         self._hold(found)
 
+    @contextmanager
+    def _part(self, changing: Iterable[Dim] = ()) -> Iterator[TypeScope]:
+        """Read a body whose names, symbols (``changing`` among them) and facts stay inside."""
+        outer = self.values.types
+        self.values.types = inner = outer.branch()
+        inner.define(changing)
+        try:
+            with self.scope.nested():
+                yield inner
+        finally:
+            self.values.types = outer
+
     def _loop(self, s: ast.With, found: _Collected) -> None:
         source, head, last = self.source, s.items[0], s.body[-1]
         defines, changing = tuple(found.pending), tuple(found.changing)
@@ -317,23 +330,17 @@ class _BodyReader:
         if len(names) != 1 + len(init) or not isinstance(last.value, ast.Call) or member(last.value, "R") != "next":
             raise source.error("a loop names the iteration and its carried values, and ends with R.next(...)", s)
         written = read_type(last.annotation, self.scope.dims, source)
-        outer = self.values.types
-        self.values.types = inner = outer.branch()
-        inner.define(changing)
         types = [read_type(t, self.scope.dims, source) for t in source.items(given["types"])]
         params = tuple(Var(n.id, t) for n, t in zip(names, (COUNTER, *types), strict=True))
-        try:
-            with self.scope.nested():
-                for n, p in zip(names, params, strict=True):
-                    self.scope.define(n.id, p, n)
-                blocks = self.blocks(s.body[:-1])
-                result = TupleExpr(tuple(self.values.operand(e) for e in last.value.args))
-        finally:
-            self.values.types = outer
+        with self._part(changing) as inner:
+            for n, p in zip(names, params, strict=True):
+                self.scope.define(n.id, p, n)
+            blocks = self.blocks(s.body[:-1])
+            result = TupleExpr(tuple(self.values.operand(e) for e in last.value.args))
         loop = Loop(trips, start, init, params, changing, Body(blocks, result), written, span)
         for problem in loop_problems(loop, inner.facts):
             raise source.error(problem, s, "parse-annotation")
-        ctx = outer.ctx("loop", span)
+        ctx = self.values.types.ctx("loop", span)
         type_, owned = self.values.settle(loop_type(loop, ctx, defines), written, defines, ctx, last)
         var = Var(target.id, type_)
         self.scope.define(target.id, var, target)
@@ -348,12 +355,7 @@ class _BodyReader:
         if not isinstance(target, ast.Name):
             raise self.source.error("expected a name", target)
         written = read_type(last.annotation, self.scope.dims, self.source) if isinstance(last, ast.AnnAssign) else None
-        outer = self.values.types
-        self.values.types = outer.branch()
-        try:
-            with self.scope.nested():
-                blocks = self.blocks(stmts[:-1])
-                result: Expr = self.values.operand(last.value)
-        finally:
-            self.values.types = outer
+        with self._part():
+            blocks = self.blocks(stmts[:-1])
+            result: Expr = self.values.operand(last.value)
         return Body(blocks, result), target, written

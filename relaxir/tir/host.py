@@ -6,7 +6,7 @@ A host program binds dimensions, checks, places temporaries in its frame, calls 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from relaxir.support.spans import Span
 from relaxir.sym import Dim, DimLike
@@ -165,3 +165,7 @@ class SwapRooms(Stmt):
 
     first: int
     second: int
+
+
+BufferDef: TypeAlias = AllocFrame | AllocOutput | ConstantData | Alias | InRoom
+"""Statements that say which memory ``buffer`` is; it is visible until the function ends."""

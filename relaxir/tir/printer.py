@@ -17,6 +17,7 @@ from relaxir.tir.host import (
     AllocFrame,
     AllocOutput,
     BindDim,
+    BufferDef,
     CallHost,
     CallKernel,
     CallLibrary,
@@ -222,45 +223,49 @@ class StmtPrinter(ExprPrinter):
         return self._host(s)
 
     def _host(self, s: Stmt) -> str:
-        if isinstance(s, BindDim):
-            parts = [string_text(s.dim.name), self.text(s.value, "int64"), *dim_ranges(s.dim)]
-            return f"{self.dims.add(s.dim)} = T.bind_dim({', '.join(parts)})"
-        if isinstance(s, OpenFrame):
-            return f"T.open_frame({s.frame}, {self.dims.text(s.size)})"
-        if isinstance(s, Grow):
-            return f"T.grow({s.room}, {self.dims.text(s.size)})"
-        if isinstance(s, SwapRooms):
-            return f"T.swap_rooms({s.first}, {s.second})"
-        if isinstance(s, Copy):
-            return f"T.copy({self.buffer(s.target)}, {self.buffer(s.source)})"
-        if isinstance(s, CallKernel):
-            dims = f", dims={tuple_text(map(self.dims.text, s.dims))}" if s.dims else ""
-            return f"T.call_kernel({global_text(s.callee)}, {tuple_text(map(self.buffer, s.args))}{dims})"
-        if isinstance(s, CallHost):
-            args, outputs = (tuple_text(map(self.buffer, buffers)) for buffers in (s.args, s.outputs))
-            return f"T.call_host({global_text(s.callee)}, {args}, {outputs})"
-        if isinstance(s, CallLibrary):
-            return f"T.call_library({string_text(s.symbol)}, {tuple_text(map(self.buffer, s.args))})"
-        if isinstance(s, AllocFrame):
-            extra = f", frame={s.frame}" if s.frame else ""
-            extra += "" if s.offset is None else f", offset={self.dims.text(s.offset)}"
-            return self._host_buffer(s.buffer, f"T.alloc_frame({self._typed(s.buffer, Scope.FRAME)}{extra})")
-        if isinstance(s, AllocOutput):
-            return self._host_buffer(s.buffer, f"T.alloc_output({s.index}, {self._typed(s.buffer, Scope.GLOBAL)})")
-        if isinstance(s, ConstantData):
-            return self._host_buffer(s.buffer, f"T.constant({s.index}, {self._typed(s.buffer, Scope.GLOBAL)})")
-        if isinstance(s, Alias):
-            offset = f", offset={self.dims.text(s.offset)}" if s.offset != 0 else ""
-            typed = self._typed(s.buffer, Scope.GLOBAL)
-            return self._host_buffer(s.buffer, f"T.alias({self.buffer(s.source)}, {typed}{offset})")
-        if isinstance(s, InRoom):
-            offset = f", offset={self.dims.text(s.offset)}" if s.offset != 0 else ""
-            return self._host_buffer(s.buffer, f"T.in_room({s.room}, {self._typed(s.buffer, Scope.GLOBAL)}{offset})")
+        match s:
+            case BindDim(dim=dim, value=value):
+                parts = [string_text(dim.name), self.text(value, "int64"), *dim_ranges(dim)]
+                return f"{self.dims.add(dim)} = T.bind_dim({', '.join(parts)})"
+            case OpenFrame():
+                return f"T.open_frame({s.frame}, {self.dims.text(s.size)})"
+            case Grow():
+                return f"T.grow({s.room}, {self.dims.text(s.size)})"
+            case SwapRooms():
+                return f"T.swap_rooms({s.first}, {s.second})"
+            case Copy():
+                return f"T.copy({self.buffer(s.target)}, {self.buffer(s.source)})"
+            case CallKernel():
+                dims = f", dims={tuple_text(map(self.dims.text, s.dims))}" if s.dims else ""
+                return f"T.call_kernel({global_text(s.callee)}, {tuple_text(map(self.buffer, s.args))}{dims})"
+            case CallHost():
+                args, outputs = (tuple_text(map(self.buffer, buffers)) for buffers in (s.args, s.outputs))
+                return f"T.call_host({global_text(s.callee)}, {args}, {outputs})"
+            case CallLibrary():
+                return f"T.call_library({string_text(s.symbol)}, {tuple_text(map(self.buffer, s.args))})"
+            case AllocFrame() | AllocOutput() | ConstantData() | Alias() | InRoom():
+                return self._buffer_def(s)
         raise TypeError(f"no text form for statement {type(s).__name__}")
 
-    def _host_buffer(self, b: Buffer, value: str) -> str:
+    def _buffer_def(self, s: BufferDef) -> str:
         """Buffers of host programs are visible until the function ends; a second definition names the same buffer."""
-        return f"{self.names.get_global(b, b.name)} = {value}"
+        return f"{self.names.get_global(s.buffer, s.buffer.name)} = {self._memory(s)}"
+
+    def _memory(self, s: BufferDef) -> str:
+        typed = self._typed(s.buffer, Scope.FRAME if isinstance(s, AllocFrame) else Scope.GLOBAL)
+        match s:
+            case AllocFrame():
+                extra = f", frame={s.frame}" if s.frame else ""
+                extra += "" if s.offset is None else f", offset={self.dims.text(s.offset)}"
+                return f"T.alloc_frame({typed}{extra})"
+            case AllocOutput():
+                return f"T.alloc_output({s.index}, {typed})"
+            case ConstantData():
+                return f"T.constant({s.index}, {typed})"
+        offset = f", offset={self.dims.text(s.offset)}" if s.offset != 0 else ""
+        if isinstance(s, Alias):
+            return f"T.alias({self.buffer(s.source)}, {typed}{offset})"
+        return f"T.in_room({s.room}, {typed}{offset})"
 
 
 def _flatten(stmt: Stmt) -> tuple[Stmt, ...]:

@@ -36,10 +36,9 @@ from relaxir.tir.func import PrimFunc
 from relaxir.tir.host import (
     Alias,
     AllocFrame,
-    AllocOutput,
     BindDim,
+    BufferDef,
     CallKernel,
-    ConstantData,
     Extent,
     Grow,
     InRoom,
@@ -276,13 +275,13 @@ class _Checker:
             self._dim(s.size, f"frame {s.frame}")
         elif isinstance(s, Grow):
             self._dim(s.size, f"room {s.room}")
-        if isinstance(s, AllocFrame | AllocOutput | ConstantData | Alias | InRoom):
+        if isinstance(s, BufferDef):
             offset = s.offset if isinstance(s, Alias | AllocFrame | InRoom) else None
             for d in (*s.buffer.shape, *(() if offset is None else (offset,))):
                 self._dim(d, f"buffer `{s.buffer.name}`")
         for b in used_buffers(s):
             self._defined(b)
-        if isinstance(s, AllocFrame | AllocOutput | ConstantData | Alias | InRoom):
+        if isinstance(s, BufferDef):
             self.buffers.add(s.buffer)  # visible until the function ends
 
     def _defined(self, b: Buffer) -> None:

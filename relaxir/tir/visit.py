@@ -224,33 +224,29 @@ def asserts_of(stmt: Stmt) -> tuple[Assert, ...]:
 
 def free_dims_of(params: Sequence[Buffer], body: Stmt) -> tuple[Dim, ...]:
     """Symbols a program takes from outside, sorted by name (without those bound by `Switch` or `BindDim`)."""
-    used: dict[Dim, None] = {}
     bound = {s.dim for s in walk(body) if isinstance(s, Switch | BindDim)}
+    used = dict.fromkeys(symbol for d in _dims_in(params, body) for symbol in free_dims(d))
+    return tuple(sorted((d for d in used if d not in bound), key=lambda d: d.name))
 
-    def add(d: DimLike) -> None:
-        for symbol in free_dims(d):
-            used.setdefault(symbol)
 
+def _dims_in(params: Sequence[Buffer], body: Stmt) -> Iterator[DimLike]:
+    """Every dimension expression of a program, wherever it stands."""
     for b in (*params, *buffers_of(body)):
-        for d in b.shape:
-            add(d)
+        yield from b.shape
     for e in all_exprs(body):
         if isinstance(e, Size):
-            add(e.expr)
+            yield e.expr
         elif isinstance(e, Bcast):
-            add(e.extent)
+            yield e.extent
     for s in walk(body):
         if isinstance(s, Block):
-            for axis in s.axes:
-                add(axis.extent)
+            yield from (axis.extent for axis in s.axes)
         elif isinstance(s, CallKernel):
-            for d in s.dims:
-                add(d)
+            yield from s.dims
         elif isinstance(s, Alias | AllocFrame | InRoom) and s.offset is not None:
-            add(s.offset)
+            yield s.offset
         elif isinstance(s, OpenFrame | Grow):
-            add(s.size)
-    return tuple(sorted((d for d in used if d not in bound), key=lambda d: d.name))
+            yield s.size
 
 
 HOST_STATEMENTS = (

@@ -10,6 +10,7 @@ import numpy as np
 
 from relaxir.backends.llvm.emit import emit_module
 from relaxir.backends.llvm.emit_sites import SiteTable
+from relaxir.backends.llvm.symbols import kernel_symbol
 from relaxir.backends.llvm.target import Target
 from relaxir.backends.llvm.worker import compile_text, initialize
 
@@ -78,17 +79,17 @@ class Jit:
             _JIT["jit"] = llvm.create_lljit_compiler(machine, use_jit_link=True)
         builder = llvm.JITLibraryBuilder().add_object_img(self.object).add_current_process()
         for name in funcs:
-            builder.export_symbol(f"kernel_{name}")
+            builder.export_symbol(kernel_symbol(name))
         self.library = builder.link(_JIT["jit"], f"emit_test_{next(_COUNT)}")
         self.workspace = np.zeros(16, np.int64)
 
     def address(self, name):
-        return self.library[f"kernel_{name}"]
+        return self.library[kernel_symbol(name)]
 
     def function(self, name):
         func = self.funcs[name]
         kinds = [ctypes.c_void_p] * (1 + len(func.params)) + [ctypes.c_int64] * len(func.dims)
-        return ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(self.library[f"kernel_{name}"])
+        return ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(self.library[kernel_symbol(name)])
 
     def __call__(self, name, *arrays, dims=None):
         """Run on copies inside larger blocks; results and temporaries are written back; canaries are checked."""

@@ -8,6 +8,7 @@ from relaxir.backends.llvm.api_ir import HostFunction
 from relaxir.backends.llvm.compile import CompileOptions
 from relaxir.backends.llvm.emit import emit_module, run_together
 from relaxir.backends.llvm.emit_sites import SiteTable, code_name
+from relaxir.backends.llvm.host_emit import Surroundings
 from relaxir.backends.llvm.library import Library
 from relaxir.backends.llvm.target import Target
 from relaxir.sym import dim
@@ -69,9 +70,9 @@ class Program:
         self.names = [n for n, f in funcs.items() if f.is_host]
         kernels = {n: f for n, f in funcs.items() if not f.is_host}
         hosts = {n: f for n, f in funcs.items() if f.is_host}
-        together = run_together(hosts.values())
-        texts = [emit_module(kernels, goal, self.sites, together=together)] if kernels else []
-        texts.append(emit_module(hosts, goal, self.sites, constants=constants, kernels=kernels, together=together))
+        around = Surroundings(constants, kernels, together=run_together(hosts.values()))
+        texts = [emit_module(kernels, goal, self.sites, around)] if kernels else []
+        texts.append(emit_module(hosts, goal, self.sites, around))
         library = Library.from_texts(
             texts, goal, functions=[HostFunction(n, len(f.inputs), f.outputs) for n, f in hosts.items()],
             sites=self.sites.sites, weights=weights, options=CompileOptions("sroa"), workers=workers,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 import relaxir as rx
 from relaxir.backends.llvm.emit import emit_module
 from relaxir.backends.llvm.emit_sites import SiteTable
-from relaxir.backends.llvm.emit_writer import kernel_symbol
+from relaxir.backends.llvm.symbols import kernel_symbol
 from relaxir.backends.llvm.target import Target
 from relaxir.ir.expr import Array
 from relaxir.passes import Schedule

@@ -13,11 +13,12 @@ from relaxir.backends.llvm.call_ir import HostFunction
 from relaxir.backends.llvm.compile import CompileOptions, Unit
 from relaxir.backends.llvm.emit import emit_module, run_together
 from relaxir.backends.llvm.emit_sites import SiteTable, failures
-from relaxir.backends.llvm.host_emit import import_symbol
+from relaxir.backends.llvm.host_emit import Surroundings
 from relaxir.backends.llvm.host_profile import Stamps
 from relaxir.backends.llvm.host_query import query_program
 from relaxir.backends.llvm.library import Library
 from relaxir.backends.llvm.memory import HugeMemory
+from relaxir.backends.llvm.symbols import import_symbol
 from relaxir.backends.llvm.target import Target
 from relaxir.ir.expr import Constant
 from relaxir.ir.module import IRModule
@@ -92,7 +93,7 @@ def kernel_unit(
 
     def write() -> str:
         with options.clock("emit"):
-            return emit_module(kernels, options.target, sites, together=together)
+            return emit_module(kernels, options.target, sites, Surroundings(together=together))
 
     digest = emitter_digest()
     if not digest or options.cache is None:
@@ -131,15 +132,7 @@ def build(module: IRModule, options: BuildOptions, metadata: Callable[[SiteTable
     with options.clock("emit"):
         together = run_together(hosts.values())
         units = [kernel_unit(g, options, sites, together & g.keys()) for g in groups(kernels, options.group)]
-        host = emit_module(
-            hosts,
-            options.target,
-            sites,
-            constants=offsets,
-            kernels=kernels,
-            stamps=options.stamps,
-            together=together,
-        )
+        host = emit_module(hosts, options.target, sites, Surroundings(offsets, kernels, options.stamps, together))
     entries = tuple(hosts)
     functions = [
         HostFunction(n, len(hosts[n].inputs), hosts[n].outputs, query=query_program(hosts[n]) is not None)

@@ -17,6 +17,7 @@ from typing import Final
 
 from relaxir.backends.llvm.ir_text import c_string, c_table, expand, symbol_text
 from relaxir.backends.llvm.layout import FIELDS
+from relaxir.backends.llvm.symbols import host_symbol, query_symbol
 
 OK: Final = 0
 ERROR_MEMORY: Final = 1
@@ -60,22 +61,8 @@ class HostFunction:
     """Number of input tensors."""
     outputs: int
     """Number of output tensors."""
-
     query: bool = False
-    """Whether ``rx_query`` can tell output shapes from input shapes, by :attr:`query_symbol`."""
-
-    @property
-    def symbol(self) -> str:
-        """The symbol of its host entry ``i32 (ptr ctx, ptr ws, ptr inputs, ptr outputs)``."""
-        return f"host_{self.name}"
-
-    @property
-    def query_symbol(self) -> str:
-        """The symbol of its query entry ``i32 (ptr ctx, ptr ws, ptr inputs, ptr outputs, ptr frame_bytes)``.
-
-        It writes the outputs' shape arrays and the bytes (i64) of frame the call would take.
-        """
-        return f"query_{self.name}"
+    """Whether ``rx_query`` can tell output shapes from input shapes, by its query entry."""
 
 
 def call_text(sites: Sequence[Site], functions: Sequence[HostFunction]) -> str:
@@ -93,10 +80,11 @@ def call_text(sites: Sequence[Site], functions: Sequence[HostFunction]) -> str:
     for index, function in enumerate(functions):
         name = function.name.replace("%", "%%")
         message = f"'{name}' takes {function.inputs} inputs and {function.outputs} outputs, not %lld and %lld"
-        host, query = symbol_text(function.symbol), symbol_text(function.query_symbol) if function.query else "null"
+        host, query = symbol_text(host_symbol(function.name)), "null"
         parts.append(c_string(f"@rx_arity.{index}", message))
         parts.append(f"declare i32 {host}(ptr, ptr, ptr, ptr)\n")
         if function.query:
+            query = symbol_text(query_symbol(function.name))
             parts.append(f"declare i32 {query}(ptr, ptr, ptr, ptr, ptr)\n")
         counts = f"i64 {function.inputs}, i64 {function.outputs}"
         rows.append(f"%rx.function {{ {counts}, ptr @rx_arity.{index}, ptr {host}, ptr {query} }}")
@@ -168,8 +156,8 @@ write:
 done:
   ret void
 }
-; ---- put the call's first error into words; returns its code (%status if only the host entry reports one)
-define internal i32 @rx_report(ptr %ws, i32 %status) nounwind {
+; ---- end a call: put its first error into words; returns its code (%status if only the entry reports one)
+define internal i32 @rx_finish(ptr %ctx, ptr %ws, i32 %status) nounwind {
 entry:
   %code = get i32 %ws WS_CODE
   %recorded = icmp ne i32 %code, 0
@@ -191,30 +179,30 @@ look:
   call void @rx_say(ptr %format, i64 %v0, i64 %v1, i64 %v2, i64 %v3)
   %place = get i32 %ws WS_PLACE
   %placed = icmp ne i32 %place, 0
-  br i1 %placed, label %name, label %said
+  br i1 %placed, label %name, label %done
 name:
   %node = sub i32 %place, 1
   %node_p = getelementptr ptr, ptr @rx_site_formats, i32 %node
   %words = load ptr, ptr %node_p
   call void @rx_add(ptr %words)
-  br label %said
-said:
-  ret i32 %code
+  br label %done
 generic:
   %value = phi i32 [ %status, %bare ], [ %code, %site ]
   %memory = icmp eq i32 %value, $MEMORY
   %text = select i1 %memory, ptr @rx_text_size, ptr @rx_text_code
   %wide = sext i32 %value to i64
   call void @rx_say(ptr %text, i64 %wide, i64 0, i64 0, i64 0)
-  ret i32 %value
+  br label %done
 done:
-  ret i32 0
+  %result = phi i32 [ 0, %bare ], [ %code, %look ], [ %code, %name ], [ %value, %generic ]
+  call void @rx_ws_release(ptr %ctx, ptr %ws)
+  ret i32 %result
 }
 """
 
 _CALLS: Final = """\
-; ---- the row of a function if the counts fit, else null and a text
-define internal ptr @rx_find(i64 %function, i64 %nin, i64 %nout) nounwind {
+; ---- the row of a function if the counts fit, else null and a text; null too where there is no context
+define internal ptr @rx_find(ptr %ctx, i64 %function, i64 %nin, i64 %nout) nounwind {
 entry:
   %known = icmp ult i64 %function, $FUNCTIONS
   br i1 %known, label %counts, label %unknown
@@ -234,14 +222,14 @@ bad:
   call void @rx_say(ptr %format, i64 %nin, i64 %nout, i64 0, i64 0)
   ret ptr null
 good:
-  ret ptr %row
+  %no_ctx = icmp eq ptr %ctx, null
+  %found = select i1 %no_ctx, ptr null, ptr %row
+  ret ptr %found
 }
 define i32 @rx_call(ptr %ctx, i64 %function, ptr %inputs, i64 %nin, ptr %outputs, i64 %nout) nounwind {
 entry:
-  %row = call ptr @rx_find(i64 %function, i64 %nin, i64 %nout)
-  %no_row = icmp eq ptr %row, null
-  %no_ctx = icmp eq ptr %ctx, null
-  %wrong = or i1 %no_row, %no_ctx
+  %row = call ptr @rx_find(ptr %ctx, i64 %function, i64 %nin, i64 %nout)
+  %wrong = icmp eq ptr %row, null
   br i1 %wrong, label %refuse, label %space
 refuse:
   ret i32 $ARGUMENT
@@ -250,13 +238,11 @@ space:
   %short = icmp eq ptr %ws, null
   br i1 %short, label %memory, label %run
 memory:
-  call void @rx_say(ptr @rx_text_size, i64 0, i64 0, i64 0, i64 0)
   ret i32 $MEMORY
 run:
   %host = get ptr %row F_HOST
   %status = call i32 %host(ptr %ctx, ptr %ws, ptr %inputs, ptr %outputs)
-  %result = call i32 @rx_report(ptr %ws, i32 %status)
-  call void @rx_ws_release(ptr %ctx, ptr %ws)
+  %result = call i32 @rx_finish(ptr %ctx, ptr %ws, i32 %status)
   ret i32 %result
 }
 define i32 @rx_invoke(ptr %call) nounwind {
@@ -278,10 +264,8 @@ define i32 @rx_invoke(ptr %call) nounwind {
 define i32 @rx_query(ptr %ctx, i64 %function, ptr %inputs, i64 %nin, ptr %outputs, i64 %nout, ptr %bytes) nounwind {
 entry:
   %spare = alloca i64
-  %row = call ptr @rx_find(i64 %function, i64 %nin, i64 %nout)
-  %no_row = icmp eq ptr %row, null
-  %no_ctx = icmp eq ptr %ctx, null
-  %wrong = or i1 %no_row, %no_ctx
+  %row = call ptr @rx_find(ptr %ctx, i64 %function, i64 %nin, i64 %nout)
+  %wrong = icmp eq ptr %row, null
   br i1 %wrong, label %refuse, label %look
 refuse:
   ret i32 $ARGUMENT
@@ -297,15 +281,13 @@ space:
   %short = icmp eq ptr %ws, null
   br i1 %short, label %memory, label %run
 memory:
-  call void @rx_say(ptr @rx_text_size, i64 0, i64 0, i64 0, i64 0)
   ret i32 $MEMORY
 run:
   %unwanted = icmp eq ptr %bytes, null
   %to = select i1 %unwanted, ptr %spare, ptr %bytes
   store i64 0, ptr %to
   %status = call i32 %query(ptr %ctx, ptr %ws, ptr %inputs, ptr %outputs, ptr %to)
-  %result = call i32 @rx_report(ptr %ws, i32 %status)
-  call void @rx_ws_release(ptr %ctx, ptr %ws)
+  %result = call i32 @rx_finish(ptr %ctx, ptr %ws, i32 %status)
   ret i32 %result
 }
 """

@@ -8,15 +8,15 @@ text) costs an :class:`InternalCompilerError`, not the caller's process; the nex
 import atexit
 import hashlib
 import json
+import marshal
 import os
 import selectors
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -31,14 +31,11 @@ from relaxir.backends.llvm.target import Target
 
 Passes = Literal["none", "sroa"]
 Output = Literal["object", "assembly"]
-REQUEST: Final = struct.Struct("<IQ")
-"""Lengths of a request's header and text; the protocol is described in worker.py, which is not imported here: LLVM
-would come with it."""
-ANSWER: Final = struct.Struct("<BQ")
-"""Status and length of an answer."""
 WORKER: Final = Path(__file__).with_name("worker.py")
-"""The program that workers run."""
+"""The program that workers run; it says what a request and an answer are. Importing it would bring LLVM along."""
 
+Arguments = dict[str, str | int]
+"""What a worker is told beside the text: keyword arguments of its ``compile_text``."""
 Progress = Callable[[int, int], None]
 """Called as ``progress(done, total)`` after each text."""
 
@@ -54,9 +51,9 @@ class CompileOptions:
     output: Output = "object"
     """``object`` code or ``assembly`` text."""
 
-    def header(self, target: Target) -> bytes:
-        """Return the worker's request header, which also identifies the compilation for the cache."""
-        fields = {
+    def arguments(self, target: Target) -> Arguments:
+        """Return what a worker is told beside the text."""
+        return {
             "triple": target.triple,
             "cpu": target.cpu,
             "features": ",".join(target.features),
@@ -65,7 +62,10 @@ class CompileOptions:
             "passes": self.passes,
             "output": self.output,
         }
-        return json.dumps(fields, sort_keys=True).encode()
+
+    def identity(self, target: Target) -> bytes:
+        """Return what tells this compilation of a text from others, for the cache."""
+        return json.dumps(self.arguments(target), sort_keys=True).encode()
 
 
 @dataclass(frozen=True)
@@ -100,20 +100,18 @@ class _Worker:
         self.stdin: IO[bytes] = self.process.stdin
         self.stdout: IO[bytes] = self.process.stdout
 
-    def send(self, header: bytes, text: bytes) -> None:
+    def send(self, text: str, arguments: Arguments) -> None:
         """Send one request; raises BrokenPipeError if the worker is dead."""
-        self.stdin.write(REQUEST.pack(len(header), len(text)) + header)
-        self.stdin.write(text)
+        marshal.dump((text, arguments), self.stdin)
         self.stdin.flush()
 
-    def receive(self) -> tuple[int, bytes] | None:
-        """Return the answer's status and payload, or None if the worker died."""
-        head = self.stdout.read(ANSWER.size)
-        if len(head) < ANSWER.size:
+    def receive(self) -> bytes | str | None:
+        """Return the code, the words of LLVM's error, or None if the worker died."""
+        try:
+            answer: bytes | str = marshal.load(self.stdout)
+        except EOFError:
             return None
-        status, length = ANSWER.unpack(head)
-        payload = self.stdout.read(length)
-        return (status, payload) if len(payload) == length else None
+        return answer
 
     def last_words(self) -> str:
         """Return the end of a dead worker's error output."""
@@ -133,6 +131,22 @@ class _Worker:
                 pipe.close()
         self.process.wait()
         self.log.close()
+
+
+@contextmanager
+def _at_work() -> Iterator[selectors.BaseSelector]:
+    """Yield where busy workers are waited for: by their ``stdout``, with the pair of the worker and its text's place.
+
+    Workers still there when something fails are ended: their half-done answers must not meet the next request.
+    """
+    with selectors.DefaultSelector() as selector:
+        try:
+            yield selector
+        except BaseException:
+            for key in selector.get_map().values():
+                worker: _Worker = key.data[0]
+                worker.stop()
+            raise
 
 
 class Workers:
@@ -184,57 +198,43 @@ class Workers:
         if self._owner != os.getpid():  # forked: the parent's processes and lock are not ours
             self._idle, self._lock, self._owner = [], threading.Lock(), os.getpid()
         with self._lock:
-            return self._compile(texts, options.header(target), progress)
+            return self._compile(texts, options.arguments(target), progress)
 
-    def _compile(self, texts: Sequence[str], header: bytes, progress: Progress | None) -> list[bytes]:
+    def _compile(self, texts: Sequence[str], arguments: Arguments, progress: Progress | None) -> list[bytes]:
         results: dict[int, bytes] = {}
         pending = sorted(range(len(texts)), key=lambda index: len(texts[index]))  # the longest first, from the end
-        busy: dict[_Worker, int] = {}
-        with selectors.DefaultSelector() as selector:
-            try:
-                while len(results) < len(texts):
-                    while pending and len(busy) < self.jobs:
-                        index = pending.pop()
-                        worker = self._submit(header, texts[index])
-                        busy[worker] = index
-                        selector.register(worker.stdout, selectors.EVENT_READ, worker)
-                    for key, _ in selector.select():
-                        worker = key.data
-                        index = busy[worker]
-                        results[index] = self._collect(worker, texts[index])
-                        selector.unregister(worker.stdout)
-                        del busy[worker]
-                        self._idle.append(worker)
-                        if progress is not None:
-                            progress(len(results), len(texts))
-            except BaseException:
-                for worker in busy:  # half-done answers must not meet the next request
-                    worker.process.kill()
-                    worker.stop()
-                raise
+        with _at_work() as selector:
+            while len(results) < len(texts):
+                while pending and len(selector.get_map()) < self.jobs:
+                    index = pending.pop()
+                    worker = self._submit(texts[index], arguments)
+                    selector.register(worker.stdout, selectors.EVENT_READ, (worker, index))
+                for key, _ in selector.select():
+                    worker, index = key.data
+                    results[index] = self._collect(worker, texts[index])
+                    selector.unregister(worker.stdout)
+                    self._idle.append(worker)
+                    if progress is not None:
+                        progress(len(results), len(texts))
         return [results[index] for index in range(len(texts))]
 
-    def _submit(self, header: bytes, text: str) -> _Worker:
+    def _submit(self, text: str, arguments: Arguments) -> _Worker:
         worker = self._idle.pop() if self._idle else _Worker()
-        data = text.encode()
         try:
-            worker.send(header, data)
+            worker.send(text, arguments)
         except BrokenPipeError:  # it died while idle: once more with a fresh one
             worker.stop()
             worker = _Worker()
-            worker.send(header, data)
+            worker.send(text, arguments)
         return worker
 
     def _collect(self, worker: _Worker, text: str) -> bytes:
         answer = worker.receive()
         if answer is None:
             raise InternalCompilerError(worker.last_words(), self._keep(text))
-        status, payload = answer
-        if status != 0:
-            raise InternalCompilerError(
-                f"LLVM refused generated code: {payload.decode(errors='replace')}", self._keep(text)
-            )
-        return payload
+        if isinstance(answer, str):
+            raise InternalCompilerError(f"LLVM refused generated code: {answer}", self._keep(text))
+        return answer
 
     def _keep(self, text: str) -> Path | None:
         if self.crash_dir is None:
@@ -278,13 +278,13 @@ def compile_objects(
         InternalCompilerError: LLVM refused a text or a worker died of it.
     """
     chosen = CompileOptions() if options is None else options
-    header = chosen.header(target)
+    compilation = chosen.identity(target)
     found: dict[str, bytes] = {}
     units = [Unit.of(t) for t in texts]
     unique = {u.identity: u for u in units}
     if cache is not None:
         for identity in unique:
-            hit = cache.get(cache.key(header, identity))
+            hit = cache.get(cache.key(compilation, identity))
             if hit is not None:
                 found[identity] = hit
     missing = [u for u in unique.values() if u.identity not in found]
@@ -296,5 +296,5 @@ def compile_objects(
         for unit, code in zip(missing, pool.compile(written, target, chosen, step), strict=True):
             found[unit.identity] = code
             if cache is not None:
-                cache.put(cache.key(header, unit.identity), code)
+                cache.put(cache.key(compilation, unit.identity), code)
     return [found[u.identity] for u in units]

@@ -7,16 +7,18 @@ before it: vectors, unrolling, code motion and common subexpressions are settled
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from relaxir.backends.llvm.emit_analysis import has_parallel
 from relaxir.backends.llvm.emit_parallel import Kernel, attributes
 from relaxir.backends.llvm.emit_sites import SiteTable
-from relaxir.backends.llvm.emit_writer import ModuleText, Value, kernel_symbol
-from relaxir.backends.llvm.host_emit import NO_KERNELS, write_host
-from relaxir.backends.llvm.host_profile import Stamps
-from relaxir.backends.llvm.host_query import Query, query_program, query_symbol
+from relaxir.backends.llvm.emit_value import Value
+from relaxir.backends.llvm.emit_writer import ModuleText
+from relaxir.backends.llvm.host_emit import Host, Surroundings
+from relaxir.backends.llvm.host_query import Query, query_program
+from relaxir.backends.llvm.ir_text import symbol_text
+from relaxir.backends.llvm.symbols import host_symbol, kernel_symbol, query_symbol
 from relaxir.backends.llvm.target import Target
 from relaxir.tir.expr import Var, as_expr, const
 from relaxir.tir.func import PrimFunc
@@ -30,11 +32,7 @@ def emit_module(
     funcs: Mapping[str, PrimFunc],
     target: Target,
     sites: SiteTable,
-    *,
-    constants: Sequence[int] = (),
-    kernels: Mapping[str, PrimFunc] = NO_KERNELS,
-    stamps: Stamps | None = None,
-    together: frozenset[str] = frozenset(),
+    around: Surroundings | None = None,
 ) -> str:
     """Return an LLVM module with these programs.
 
@@ -43,24 +41,22 @@ def emit_module(
             serial loops), and host programs.
         target: what the code runs on.
         sites: collects the messages of assertions; share it between all modules of a library.
-        constants: for host programs, where each constant lies in the weights' segment (bytes).
-        kernels: for host programs, the kernels of the other modules: calls are checked against them, a failure of one
-            with assertions names the node it is called for, and a profile has their cost.
-        stamps: for host programs of a profiling build, where the places with time stamps are noted.
-        together: kernels that some host program of the library runs beside others; see `run_together`.
+        around: what the programs meet outside of this module; all of it matters to host programs, to kernels only
+            ``together`` (see `run_together`).
 
     Raises:
         InternalError: a program breaks a rule of loop form (an unrolled loop without constant extent, say).
     """
+    around = around or Surroundings()
     module = ModuleText(target)
     for name, func in funcs.items():
         if func.is_host:
-            write_host(module, name, func, sites, constants, kernels, stamps, together)
+            module.define(symbol_text(host_symbol(name)), Host(module, sites, name, func, around).write())
             query = query_program(func)
             if query is not None:
-                module.define(query_symbol(name), Query(module, sites, name, query, ()).write())
+                module.define(symbol_text(query_symbol(name)), Query(module, sites, name, query, around).write())
         else:
-            write_kernel(module, name, func, sites, name in together)
+            write_kernel(module, name, func, sites, name in around.together)
     return module.text()
 
 
@@ -102,8 +98,9 @@ def write_kernel(module: ModuleText, name: str, func: PrimFunc, sites: SiteTable
     else:
         kernel.branches(large, lambda: kernel.emit_past(func), lambda: kernel.emit(func.body))
     kernel.w.line("ret i32 0")
-    head = f"define i32 {kernel_symbol(name)}({', '.join(parameters)}) {attributes(kernel)}"
-    module.define(kernel_symbol(name), f"{head} {{\nentry:\n{kernel.w.body()}\n}}")
+    symbol = symbol_text(kernel_symbol(name))
+    head = f"define i32 {symbol}({', '.join(parameters)}) {attributes(kernel)}"
+    module.define(symbol, f"{head} {{\nentry:\n{kernel.w.body()}\n}}")
 
 
 def as_loops(block: Block) -> Stmt:

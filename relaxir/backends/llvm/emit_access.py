@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from relaxir.backends.llvm import emit_instr as instr
 from relaxir.backends.llvm import emit_linear as lin
-from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_cast import from_memory, to_memory
 from relaxir.backends.llvm.emit_env import Lane
 from relaxir.backends.llvm.emit_index import Indices
 from relaxir.backends.llvm.emit_linear import LANE, Linear
 from relaxir.backends.llvm.emit_stream import alignment, store_past
-from relaxir.backends.llvm.emit_writer import Value, bool_value, int_value, mangled, vector_type
+from relaxir.backends.llvm.emit_value import MEMORY, REGISTER, Value, bool_value, int_value, mangled, vector_type
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
 from relaxir.tir.buffer import Buffer
@@ -103,8 +103,8 @@ class Accesses(Indices):
     def memory_type(self, buffer: Buffer) -> str:
         """Return how an element of this buffer is stored."""
         if self.is_private(buffer) and buffer.dtype != "bool":
-            return ops.REGISTER[buffer.dtype]
-        return ops.MEMORY[buffer.dtype]
+            return REGISTER[buffer.dtype]
+        return MEMORY[buffer.dtype]
 
     def is_private(self, buffer: Buffer) -> bool:
         """Whether every lane has this buffer for itself (its elements are vectors, never rounded to 16 bits)."""
@@ -146,7 +146,7 @@ class Accesses(Indices):
         pointers = self.w.splat(place.pointer, width)
         mask = self.w.splat(bool_value(True), width) if lane.mask is None else lane.mask
         full = vector_type(kind, width)
-        name = f"llvm.masked.gather.{mangled(kind, width)}.v{width}p0"
+        name = f"llvm.masked.gather.{mangled(kind, width)}.{mangled('ptr', width)}"
         self.module.declare(name, full, [pointers.full_type, mask.full_type, full])
         where = f"{pointers.full_type} align {align} {pointers.text}"
         text = f"call {full} @{name}({where}, {mask.typed}, {full} zeroinitializer)"
@@ -171,14 +171,14 @@ class Accesses(Indices):
         elif place.stride == 1 and lane.mask is not None:
             if self.is_private(buffer):
                 old = self.w.here(f"load {raw.full_type}, {place.pointer.typed}, align {align}", kind, lane.width)
-                mixed = ops.choose(self.w, lane.mask, raw, old)
+                mixed = instr.choose(self.w, lane.mask, raw, old)
                 self.w.line(f"store {mixed.typed}, {place.pointer.typed}, align {align}")
             else:
                 name = f"llvm.masked.store.{mangled(kind, lane.width)}.p0"
                 self.w.effect(name, (raw.typed, f"ptr align {align} {place.pointer.text}", lane.mask.typed))
         else:
             mask = self.w.splat(bool_value(True), lane.width) if lane.mask is None else lane.mask
-            name = f"llvm.masked.scatter.{mangled(kind, lane.width)}.v{lane.width}p0"
+            name = f"llvm.masked.scatter.{mangled(kind, lane.width)}.{mangled('ptr', lane.width)}"
             self.w.effect(
                 name, (raw.typed, f"{place.pointer.full_type} align {align} {place.pointer.text}", mask.typed)
             )

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from relaxir.backends.llvm.emit_ops import (
+from relaxir.backends.llvm.emit_instr import choose, compare, convert, like, like_float, op
+from relaxir.backends.llvm.emit_value import (
     MEMORY,
     REGISTER,
-    choose,
-    compare,
-    convert,
+    Value,
+    float_value,
+    int_value,
     is_float,
     is_signed,
-    like,
-    like_float,
-    op,
+    mangled,
 )
-from relaxir.backends.llvm.emit_writer import Value, Writer, float_value, int_value
+from relaxir.backends.llvm.emit_writer import Writer
 from relaxir.backends.llvm.target import Target
 from relaxir.support.dtypes import info
 
@@ -38,9 +37,8 @@ def cast(w: Writer, a: Value, source: str, target: str) -> Value:
         if a.width > 1 and w.module.target.arch == "x86_64" and (info(target).bits < 32 or target == "int32"):
             return narrowed(w, to_int32(w, a), target)
         name = "fptosi" if is_signed(target) else "fptoui"
-        float_kind = {"float": "f32", "double": "f64"}[kind]
-        lanes = "" if a.width == 1 else f"v{a.width}"
-        return w.call(f"llvm.{name}.sat.{lanes}{new}.{lanes}{float_kind}", (a,), new, a.width)
+        types = f"{mangled(new, a.width)}.{mangled(kind, a.width)}"
+        return w.call(f"llvm.{name}.sat.{types}", (a,), new, a.width)
     if a.number is not None and source != "bool":
         bits = info(target).bits
         value = a.number % (1 << bits)

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from relaxir.backends.llvm.emit_writer import Value, Writer, int_value
+from relaxir.backends.llvm.emit_instr import like, op
+from relaxir.backends.llvm.emit_value import Value, int_value
+from relaxir.backends.llvm.emit_writer import Writer
 
 _MADD: Final[Mapping[int, str]] = MappingProxyType(
     {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
@@ -31,7 +33,7 @@ def dot4(w: Writer, present: Value | None, a: Value, b: Value) -> Value:
         name = f"llvm.x86.avx512.vpdpbusd.{32 * width}"
         return w.call(name, (start, a, b), "i32", width)
     total = _pairs(w, a, b) if x86 and width in _MADD else _one_by_one(w, a, b)
-    return total if present is None else _op(w, "add", present, total)
+    return total if present is None else op(w, "add", present, total)
 
 
 def _has_dot(w: Writer, width: int) -> bool:
@@ -39,21 +41,15 @@ def _has_dot(w: Writer, width: int) -> bool:
     return "avx512vnni" in features or ("avxvnni" in features and width < 16)
 
 
-def _op(w: Writer, name: str, a: Value, b: Value) -> Value:
-    return w.pure(f"{name} {a.typed}, {b.text}", a.type, a.width, (a, b))
-
-
 def _shift(w: Writer, name: str, a: Value, by: int) -> Value:
-    return a if by == 0 else _op(w, name, a, w.splat(int_value(by, a.type), a.width))
+    return a if by == 0 else op(w, name, a, like(w, a, by))
 
 
 def _in_parts(w: Writer, present: Value | None, a: Value, b: Value, width: int) -> Value:
     """Write a wide vector register by register."""
 
     def part(value: Value, first: int) -> Value:
-        lanes = ", ".join(f"i32 {first + n}" for n in range(width))
-        text = f"shufflevector {value.typed}, {value.full_type} poison, <{width} x i32> <{lanes}>"
-        return w.pure(text, value.type, width, (value,))
+        return w.pick(value, range(first, first + width))
 
     results = [
         dot4(w, None if present is None else part(present, first), part(a, first), part(b, first))
@@ -70,27 +66,25 @@ def _joined(w: Writer, front: Value, back: Value, count: int) -> Value:
     fill = ", ".join(f"i32 {n}" if n < back.width else "i32 poison" for n in range(count))
     text = f"shufflevector {back.typed}, {back.full_type} poison, <{count} x i32> <{fill}>"
     wide = w.pure(text, back.type, count, (back,)) if back.width != count else back
-    lanes = ", ".join(f"i32 {n}" for n in range(count + back.width))
-    text = f"shufflevector {front.typed}, {wide.typed}, <{count + back.width} x i32> <{lanes}>"
-    return w.pure(text, front.type, count + back.width, (front, wide))
+    return w.shuffle(front, wide, range(count + back.width))
 
 
 def _pairs(w: Writer, a: Value, b: Value) -> Value:
     """Even and odd bytes as int16, each multiplied and added in pairs."""
     width = a.width
     halves = [w.pure(f"bitcast {v.typed} to <{2 * width} x i16>", "i16", 2 * width, (v,)) for v in (a, b)]
-    low, high = _op(w, "and", halves[0], w.splat(int_value(255, "i16"), 2 * width)), _shift(w, "lshr", halves[0], 8)
+    low, high = op(w, "and", halves[0], like(w, halves[0], 255)), _shift(w, "lshr", halves[0], 8)
     even = _shift(w, "ashr", _shift(w, "shl", halves[1], 8), 8)
     odd = _shift(w, "ashr", halves[1], 8)
-    return _op(w, "add", *(w.call(_MADD[width], pair, "i32", width) for pair in ((low, even), (high, odd))))
+    return op(w, "add", *(w.call(_MADD[width], pair, "i32", width) for pair in ((low, even), (high, odd))))
 
 
 def _one_by_one(w: Writer, a: Value, b: Value) -> Value:
     """Four multiplications of int32."""
     total: Value | None = None
     for n in range(4):
-        unsigned = _op(w, "and", _shift(w, "lshr", a, 8 * n), w.splat(int_value(255, "i32"), a.width))
-        product = _op(w, "mul", unsigned, _shift(w, "ashr", _shift(w, "shl", b, 24 - 8 * n), 24))
-        total = product if total is None else _op(w, "add", total, product)
+        unsigned = op(w, "and", _shift(w, "lshr", a, 8 * n), like(w, a, 255))
+        product = op(w, "mul", unsigned, _shift(w, "ashr", _shift(w, "shl", b, 24 - 8 * n), 24))
+        total = product if total is None else op(w, "add", total, product)
     assert total is not None
     return total

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from relaxir.backends.llvm import emit_instr as instr
 from relaxir.backends.llvm import emit_linear as lin
 from relaxir.backends.llvm import emit_ops as ops
+from relaxir.backends.llvm.emit_integer import divide
 from relaxir.backends.llvm.emit_linear import Linear
 from relaxir.backends.llvm.emit_sites import SiteTable
-from relaxir.backends.llvm.emit_writer import ModuleText, Value, Writer, int_value
+from relaxir.backends.llvm.emit_value import Value, int_value
+from relaxir.backends.llvm.emit_writer import ModuleText, Writer
 from relaxir.support.errors import InternalError
 from relaxir.sym import Dim, DimLike, fold
 from relaxir.tir.buffer import Buffer
@@ -190,7 +193,7 @@ class Env:
         for value in values[1:]:
             if label == "broadcast":
                 one = ops.binary(self.w, BinOp.EQ, "int64", result, int_value(1))
-                result = ops.choose(self.w, one, value, result)
+                result = instr.choose(self.w, one, value, result)
             else:
                 result = ops.binary(self.w, BinOp(label), "int64", result, value)
         nonneg = all(v.nonneg for v in values)
@@ -205,9 +208,7 @@ class Env:
                 if exact is not None:
                     return exact
                 raised = lin.scalar(self.w, args[0] + lin.constant(b.number - 1))
-                return lin.of_value(
-                    ops.divide(self.w, BinOp.FLOORDIV, "int64", _nonneg(raised) if a.nonneg else raised, b)
-                )
+                return lin.of_value(divide(self.w, BinOp.FLOORDIV, "int64", _nonneg(raised) if a.nonneg else raised, b))
             negative = lin.scalar(self.w, lin.constant(0) - args[0])
             quotient = ops.binary(self.w, BinOp.FLOORDIV, "int64", negative, b)
             result = lin.scalar(self.w, lin.constant(0) - lin.of_value(quotient))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from relaxir.backends.llvm import emit_instr as instr
 from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_access import Accesses
 from relaxir.backends.llvm.emit_cast import cast, reinterpret
 from relaxir.backends.llvm.emit_env import Lane
-from relaxir.backends.llvm.emit_writer import Value
+from relaxir.backends.llvm.emit_value import Value, constant
 from relaxir.support.errors import InternalError
 from relaxir.tir.buffer import Scope
 from relaxir.tir.expr import (
@@ -72,7 +73,7 @@ class Expressions(Accesses):
     def eval(self, expr: Expr) -> Value:
         """Write an expression; the result is a scalar if all lanes agree on it, else a vector."""
         if isinstance(expr, Const):
-            return ops.constant(expr)
+            return constant(expr)
         key = (self.epoch, self.w.version, self.w.scope.serial)
         if key != self._memo_key:
             self._memo, self._memo_key = {}, key
@@ -126,11 +127,11 @@ class Expressions(Accesses):
             return self.eval(expr.then if cond.number else expr.other)
         if cond.width > 1:
             then = self._guarded(expr.then, cond)
-            other = self._guarded(expr.other, ops.invert(self.w, cond))
-            return ops.choose(self.w, cond, self.widen(then), self.widen(other))
+            other = self._guarded(expr.other, instr.invert(self.w, cond))
+            return instr.choose(self.w, cond, self.widen(then), self.widen(other))
         if not (needs_branch(expr.then) or needs_branch(expr.other)):
             then, other = self._same_width(self.eval(expr.then), self.eval(expr.other))
-            return ops.choose(self.w, self.w.splat(cond, then.width), then, other)
+            return instr.choose(self.w, self.w.splat(cond, then.width), then, other)
         wide = self.varies(expr.then) or self.varies(expr.other)
         ends: list[tuple[Value, str]] = []
         labels = (self.w.label("yes"), self.w.label("no"))
@@ -157,5 +158,5 @@ class Expressions(Accesses):
         """Return the present lanes without those that a condition excludes."""
         if self.lane is None:
             raise InternalError("a lane mask outside a vector loop")
-        both = mask if self.lane.mask is None else ops.both(self.w, self.lane.mask, mask)
+        both = mask if self.lane.mask is None else instr.both(self.w, self.lane.mask, mask)
         return replace(self.lane, mask=both, guarded=True)

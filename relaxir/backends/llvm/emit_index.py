@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from relaxir.backends.llvm import emit_instr as instr
 from relaxir.backends.llvm import emit_linear as lin
 from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_env import Env
 from relaxir.backends.llvm.emit_linear import LANE, Atom, Linear
-from relaxir.backends.llvm.emit_writer import Value, int_value
+from relaxir.backends.llvm.emit_value import Value, int_value
 from relaxir.support.errors import InternalError
 from relaxir.tir.expr import Bcast, Binary, BinOp, Call, Const, Expr, Intrinsic, Size, Var
 
@@ -102,11 +103,11 @@ class Indices(Env):
             return lin.constant(0) if fixed else index
         single = ops.binary(self.w, BinOp.EQ, "int64", lin.scalar(self.w, extent), int_value(1))
         if not index.lane_terms():
-            return lin.of_value(ops.choose(self.w, single, int_value(0), lin.scalar(self.w, index)))
+            return lin.of_value(instr.choose(self.w, single, int_value(0), lin.scalar(self.w, index)))
 
         def make() -> Value:
             value = self.index(index)
-            return ops.choose(self.w, single, self.w.splat(int_value(0), value.width), value)
+            return instr.choose(self.w, single, self.w.splat(int_value(0), value.width), value)
 
         return lin.of_atom(Atom(f"$b({index.key()}):{single.text}", make=make))
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Final
 
-from relaxir.backends.llvm.emit_writer import Value, Writer, int_value
+from relaxir.backends.llvm.emit_value import Value, int_value
+from relaxir.backends.llvm.emit_writer import Writer
 
 LANE: Final = "$"
 

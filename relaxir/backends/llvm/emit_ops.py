@@ -1,30 +1,22 @@
 """Arithmetic on values: one function per kind of node, the same for scalars and vectors.
 
-Register types: ``bool`` is ``i1``, the 16-bit floats are ``float`` (they are rounded when stored or cast to),
-everything else is itself. Meaning follows `relaxir.tir.expr`: integers wrap, minimum and maximum propagate NaN,
-division of integers never traps.
+Meaning follows `relaxir.tir.expr`: minimum and maximum propagate NaN; `relaxir.backends.llvm.emit_integer` says what
+integers do. `relaxir.backends.llvm.emit_value` says what data types are in registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from relaxir.backends.llvm import vmath
-from relaxir.backends.llvm.emit_dot import dot4
-from relaxir.backends.llvm.emit_writer import Value, Writer, bool_value, float_value, int_value, vector_type
+from relaxir.backends.llvm.emit_instr import both, choose, compare, convert, float_extremum, like, like_float, op
+from relaxir.backends.llvm.emit_integer import int_binary
+from relaxir.backends.llvm.emit_value import Value, bool_value, int_value, is_float, is_signed
+from relaxir.backends.llvm.emit_writer import Writer
 from relaxir.backends.llvm.vmath_libm import libm, libm2
-from relaxir.support.dtypes import info
-from relaxir.tir.expr import COMPARISONS, BinOp, Const, Intrinsic
-from relaxir.tir.stmt import Combine
-
-REGISTER: Final = MappingProxyType({
-    "float16": "float", "bfloat16": "float", "float32": "float", "float64": "double", "bool": "i1",
-    "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
-    "uint8": "i8", "uint16": "i16", "uint32": "i32", "uint64": "i64",
-})  # fmt: skip
-MEMORY: Final = MappingProxyType({**REGISTER, "float16": "half", "bfloat16": "i16", "bool": "i8"})
+from relaxir.tir.expr import COMPARISONS, BinOp, Intrinsic
 
 _FLOAT_COMPARE: Final = MappingProxyType({
     BinOp.EQ: "oeq", BinOp.NE: "une", BinOp.LT: "olt", BinOp.LE: "ole", BinOp.GT: "ogt", BinOp.GE: "oge",
@@ -40,85 +32,6 @@ _FLOAT_OPS: Final = MappingProxyType(
         BinOp.DIV: "fdiv",
     }
 )
-_INT_OPS: Final = MappingProxyType({
-    BinOp.ADD: "add", BinOp.SUB: "sub", BinOp.MUL: "mul", BinOp.AND: "and", BinOp.OR: "or", BinOp.XOR: "xor",
-})  # fmt: skip
-
-
-def is_signed(dtype: str) -> bool:
-    """Whether integers of this type have a sign."""
-    return dtype.startswith("int")
-
-
-def is_float(dtype: str) -> bool:
-    """Whether this is a floating-point type."""
-    return info(dtype).is_float
-
-
-def constant(node: Const) -> Value:
-    """Return a literal."""
-    kind = REGISTER[node.dtype]
-    if kind == "i1":
-        return bool_value(bool(node.value))
-    if kind in ("float", "double"):
-        return float_value(float(node.value), kind)
-    return int_value(int(node.value), kind)
-
-
-# ---- small helpers, also used for addresses and masks
-
-
-def op(w: Writer, name: str, a: Value, b: Value, *, nonneg: bool = False, speculate: bool = True) -> Value:
-    """Write a two-operand instruction."""
-    return w.pure(f"{name} {a.typed}, {b.text}", a.type, a.width, (a, b), nonneg=nonneg, speculate=speculate)
-
-
-def like(w: Writer, value: Value, number: int) -> Value:
-    """Return an integer constant in the type and width of ``value``."""
-    return w.splat(int_value(number, value.type), value.width)
-
-
-def like_float(w: Writer, value: Value, number: float) -> Value:
-    """Return a floating-point constant in the type and width of ``value``."""
-    return w.splat(float_value(number, value.type), value.width)
-
-
-def compare(w: Writer, predicate: str, a: Value, b: Value) -> Value:
-    """Compare; ``predicate`` starts with ``icmp`` or ``fcmp``."""
-    return w.pure(f"{predicate} {a.typed}, {b.text}", "i1", a.width, (a, b))
-
-
-def choose(w: Writer, mask: Value, a: Value, b: Value) -> Value:
-    """``a if mask else b``, lane by lane."""
-    if mask.number is not None:
-        return a if mask.number else b
-    if a.text == b.text:
-        return a
-    return w.pure(
-        f"select {mask.typed}, {a.typed}, {b.typed}", a.type, a.width, (mask, a, b), nonneg=a.nonneg and b.nonneg
-    )
-
-
-def convert(w: Writer, how: str, a: Value, type_: str) -> Value:
-    """Write a conversion instruction."""
-    return w.pure(f"{how} {a.typed} to {vector_type(type_, a.width)}", type_, a.width, (a,))
-
-
-def both(w: Writer, a: Value, b: Value) -> Value:
-    """``a & b`` of two masks of equal width."""
-    return op(w, "and", a, b)
-
-
-def invert(w: Writer, mask: Value) -> Value:
-    """``~mask``."""
-    return op(w, "xor", mask, w.splat(bool_value(True), mask.width))
-
-
-def fma(w: Writer, a: Value, b: Value, c: Value) -> Value:
-    """``a * b + c``: one rounding where the target has the instruction, two otherwise."""
-    return w.intrinsic("fma" if w.module.target.has_fma else "fmuladd", a, b, c)
-
-
 # ---- binary operators
 
 
@@ -134,7 +47,7 @@ def binary(w: Writer, what: BinOp, dtype: str, a: Value, b: Value) -> Value:
         return _float_binary(w, what, a, b)
     if dtype == "bool":
         return _bool_binary(w, what, a, b)
-    return _int_binary(w, what, dtype, a, b)
+    return int_binary(w, what, dtype, a, b)
 
 
 def _fold(what: BinOp, x: int, y: int) -> Value | None:
@@ -194,17 +107,6 @@ def _float_binary(w: Writer, what: BinOp, a: Value, b: Value) -> Value:
     raise ValueError(f"`{what.value}` of a float")
 
 
-def float_extremum(w: Writer, a: Value, b: Value, *, maximum: bool) -> Value:
-    """Minimum or maximum where NaN of either side wins: one min/max instruction, and ``a`` back where it is NaN."""
-    one = choose(w, compare(w, f"fcmp {'ogt' if maximum else 'olt'}", a, b), a, b)
-    return choose(w, compare(w, "fcmp uno", a, a), a, one)
-
-
-def number_extremum(w: Writer, a: Value, b: Value, *, maximum: bool) -> Value:
-    """Minimum or maximum of ``a`` and ``b``, in one instruction; NaN of ``b`` loses, NaN of ``a`` stays."""
-    return choose(w, compare(w, f"fcmp {'ogt' if maximum else 'olt'}", b, a), b, a)
-
-
 def _float_floor(w: Writer, what: BinOp, a: Value, b: Value) -> Value:
     """Floor division and modulus as NumPy does them: from the exact remainder, adjusted to the divisor's sign."""
     zero = like_float(w, a, 0.0)
@@ -224,188 +126,6 @@ def _float_floor(w: Writer, what: BinOp, a: Value, b: Value) -> Value:
     plain = op(w, "fdiv", a, b)
     whole = choose(w, compare(w, "fcmp une", quotient, zero), whole, w.intrinsic("copysign", zero, plain))
     return choose(w, compare(w, "fcmp oeq", b, zero), plain, whole)
-
-
-def _int_binary(w: Writer, what: BinOp, dtype: str, a: Value, b: Value) -> Value:
-    if what is BinOp.DOT4:
-        return dot4(w, None, a, b)
-    if what in _INT_OPS:
-        keeps = a.nonneg and b.nonneg and what in (BinOp.ADD, BinOp.MUL, BinOp.AND)
-        return op(w, _INT_OPS[what], a, b, nonneg=keeps)
-    sign = "s" if is_signed(dtype) else "u"
-    if what in (BinOp.MIN, BinOp.MAX):
-        return w.intrinsic(f"{sign}{what.value}", a, b)
-    if what in (BinOp.SHL, BinOp.SHR):
-        return _shift(w, what, dtype, a, b)
-    if what is BinOp.POW:
-        return _int_power(w, dtype, a, b)
-    return divide(w, what, dtype, a, b)
-
-
-def _shift(w: Writer, what: BinOp, dtype: str, a: Value, b: Value) -> Value:
-    """Counts of the width and more give what shifting one by one would."""
-    bits = info(dtype).bits
-    inside = compare(w, "icmp ult", b, like(w, b, bits))
-    if what is BinOp.SHR and is_signed(dtype):
-        return op(w, "ashr", a, choose(w, inside, b, like(w, b, bits - 1)))
-    count = choose(w, inside, b, like(w, b, 0))
-    return choose(w, inside, op(w, "shl" if what is BinOp.SHL else "lshr", a, count), like(w, a, 0))
-
-
-def divide(w: Writer, what: BinOp, dtype: str, a: Value, b: Value) -> Value:
-    """Integer quotient or remainder; a zero divisor counts as one, and the most negative number over -1 wraps."""
-    remainder = what in (BinOp.MOD, BinOp.TRUNCMOD)
-    if not is_signed(dtype) or (a.nonneg and b.nonneg):
-        if _is_power_of_two(b):
-            return _by_bits(w, a, b, remainder=remainder, nonneg=True)
-        name = "urem" if remainder else "udiv"
-        return op(w, name, a, _nonzero(w, b), nonneg=is_signed(dtype), speculate=b.number is not None)
-    zero = like(w, a, 0)
-    if b.number is not None and b.number not in (0, -1):
-        if _is_power_of_two(b) and what in (BinOp.FLOORDIV, BinOp.MOD):
-            return _by_bits(w, a, b, remainder=remainder, nonneg=False)
-        quotient, rest = op(w, "sdiv", a, b), op(w, "srem", a, b)
-    else:
-        minus = compare(w, "icmp eq", b, like(w, b, -1))
-        safe = choose(w, minus, like(w, b, 1), _nonzero(w, b))
-        quotient = op(w, "sdiv", a, safe, speculate=False)
-        quotient = choose(w, minus, op(w, "sub", zero, a), quotient)
-        rest = op(w, "srem", a, safe, speculate=False)
-    if what in (BinOp.TRUNCDIV, BinOp.TRUNCMOD):
-        return rest if remainder else quotient
-    opposite = compare(w, "icmp slt", op(w, "xor", rest, b), zero)
-    adjust = both(w, compare(w, "icmp ne", rest, zero), opposite)
-    if remainder:
-        return choose(w, adjust, op(w, "add", rest, b), rest)
-    return choose(w, adjust, op(w, "sub", quotient, like(w, a, 1)), quotient)
-
-
-def _is_power_of_two(b: Value) -> bool:
-    return b.number is not None and b.number > 0 and b.number & (b.number - 1) == 0
-
-
-def _by_bits(w: Writer, a: Value, b: Value, *, remainder: bool, nonneg: bool) -> Value:
-    """Floor quotient or remainder by a power of two; ``nonneg``: both are known not to be negative, or unsigned."""
-    number = b.number or 1
-    if remainder:
-        return op(w, "and", a, like(w, a, number - 1), nonneg=True)
-    shift = number.bit_length() - 1
-    return op(w, "lshr" if nonneg else "ashr", a, like(w, a, shift), nonneg=nonneg) if shift else a
-
-
-def _nonzero(w: Writer, b: Value) -> Value:
-    if b.number is not None and b.number != 0:
-        return b
-    return choose(w, compare(w, "icmp eq", b, like(w, b, 0)), like(w, b, 1), b)
-
-
-def _int_power(w: Writer, dtype: str, a: Value, b: Value) -> Value:
-    """Wrapping power by squaring, in a helper function; a negative exponent gives the truncated reciprocal power."""
-    kind = a.type
-    name = f"rx.ipow.{'s' if is_signed(dtype) else 'u'}{kind}"
-    if name not in w.module.helpers:
-        w.module.helpers[name] = _POWER.format(name=name, t=kind, slt="slt" if is_signed(dtype) else "ult")
-    if a.width == 1:
-        return w.call(name, (a, b), kind, 1, speculate=False)
-    parts = [w.call(name, (w.lane(a, i), w.lane(b, i)), kind, 1, speculate=False) for i in range(a.width)]
-    return w.lanes(parts)
-
-
-_POWER: Final = """\
-define internal {t} @{name}({t} %a, {t} %b) nounwind {{
-entry:
-  %negative = icmp {slt} {t} %b, 0
-  br i1 %negative, label %reciprocal, label %loop
-reciprocal:
-  %one = icmp eq {t} %a, 1
-  %minus = icmp eq {t} %a, -1
-  %odd1 = and {t} %b, 1
-  %odd0 = icmp eq {t} %odd1, 1
-  %sign = select i1 %odd0, {t} -1, {t} 1
-  %unit = select i1 %minus, {t} %sign, {t} 0
-  %result = select i1 %one, {t} 1, {t} %unit
-  ret {t} %result
-loop:
-  %base = phi {t} [ %a, %entry ], [ %square, %loop ]
-  %left = phi {t} [ %b, %entry ], [ %half, %loop ]
-  %acc = phi {t} [ 1, %entry ], [ %next, %loop ]
-  %bit = and {t} %left, 1
-  %odd = icmp ne {t} %bit, 0
-  %product = mul {t} %acc, %base
-  %next = select i1 %odd, {t} %product, {t} %acc
-  %square = mul {t} %base, %base
-  %half = lshr {t} %left, 1
-  %more = icmp ne {t} %half, 0
-  br i1 %more, label %loop, label %done
-done:
-  ret {t} %next
-}}
-"""
-
-# ---- reductions
-
-COMBINE_OPS: Final = MappingProxyType({
-    Combine.SUM: BinOp.ADD, Combine.PROD: BinOp.MUL, Combine.MAX: BinOp.MAX, Combine.MIN: BinOp.MIN,
-    Combine.AND: BinOp.AND, Combine.OR: BinOp.OR,
-})  # fmt: skip
-
-
-def combine(w: Writer, how: Combine, dtype: str, a: Value, b: Value) -> Value:
-    """Combine a reduction's present value ``a`` with ``b``."""
-    return binary(w, COMBINE_OPS[how], dtype, a, b)
-
-
-def horizontal(w: Writer, how: Combine, dtype: str, a: Value, *, numbers: bool = False) -> Value:
-    """Reduce the lanes of a vector to a scalar; ``numbers``: none of them is NaN."""
-    if a.width == 1:
-        return a
-    if is_float(dtype) and how in (Combine.MAX, Combine.MIN) and a.width & (a.width - 1) == 0:
-        return _halved(w, a, number_extremum if numbers else float_extremum, maximum=how is Combine.MAX)
-    if is_float(dtype):
-        stem = {Combine.SUM: "fadd", Combine.PROD: "fmul", Combine.MAX: "fmaximum", Combine.MIN: "fminimum"}[how]
-        start = {Combine.SUM: (float_value(-0.0, a.type),), Combine.PROD: (float_value(1.0, a.type),)}.get(how, ())
-        flags = "reassoc " if start else ""
-    else:
-        sign = "s" if is_signed(dtype) else "u"
-        stem = {
-            Combine.SUM: "add", Combine.PROD: "mul", Combine.MAX: f"{sign}max", Combine.MIN: f"{sign}min",
-            Combine.AND: "and", Combine.OR: "or",
-        }[how]  # fmt: skip
-        if dtype == "bool":
-            stem = {"add": "or", "mul": "and", "umax": "or", "umin": "and"}.get(stem, stem)
-        start, flags = (), ""
-    kind = {"float": "f32", "double": "f64"}.get(a.type, a.type)
-    return w.call(f"llvm.vector.reduce.{stem}.v{a.width}{kind}", (*start, a), a.type, 1, flags=flags)
-
-
-def four_sums(w: Writer, values: Sequence[Value]) -> list[Value]:
-    """Sums over the lanes of four vectors: two rounds of interleaving within 16 bytes, then the 16-byte blocks."""
-    width = values[0].width
-
-    def paired(a: Value, b: Value) -> Value:
-        sides = [[source + base + n for base in range(0, width, 4) for source in (0, width) for n in (m, m + 2)]
-                 for m in (0, 1)]  # fmt: skip
-        return op(w, "fadd", w.shuffle(a, b, sides[0]), w.shuffle(a, b, sides[1]))
-
-    total = paired(paired(values[0], values[1]), paired(values[2], values[3]))
-    while total.width > 4:
-        half = total.width // 2
-        low, high = (w.shuffle(total, total, range(start, start + half)) for start in (0, half))
-        total = op(w, "fadd", low, high)
-    return [w.lane(total, n) for n in range(4)]
-
-
-def _halved(w: Writer, a: Value, extremum: Callable[..., Value], *, maximum: bool) -> Value:
-    """Extremum of a vector by halves: LLVM's own reduction orders signed zeros, which costs three times as much."""
-    while a.width > 1:
-        half = a.width // 2
-        sides = []
-        for start in (0, half):
-            picks = ", ".join(f"i32 {start + i}" for i in range(half))
-            text = f"shufflevector {a.typed}, {a.full_type} poison, <{half} x i32> <{picks}>"
-            sides.append(w.lane(a, start) if half == 1 else w.pure(text, a.type, half, (a,)))
-        a = extremum(w, *sides, maximum=maximum)
-    return a
 
 
 # ---- functions of one scalar

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from relaxir.backends.llvm import emit_instr as instr
 from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_analysis import body_cost, expr_cost, invariant_stores
 from relaxir.backends.llvm.emit_env import Bound
+from relaxir.backends.llvm.emit_integer import divide
 from relaxir.backends.llvm.emit_sites import SiteTable, failures
 from relaxir.backends.llvm.emit_stmt import Statements
 from relaxir.backends.llvm.emit_stream import LARGE, LINE, fence, streamed_results
-from relaxir.backends.llvm.emit_writer import ModuleText, Value, int_value, symbol
+from relaxir.backends.llvm.emit_value import Value, int_value
+from relaxir.backends.llvm.emit_writer import ModuleText
+from relaxir.backends.llvm.ir_text import symbol_text
+from relaxir.backends.llvm.symbols import kernel_symbol
 from relaxir.backends.llvm.together_ir import RECORD_WORDS
 from relaxir.support.dtypes import info
 from relaxir.sym import mul, product
@@ -48,10 +53,10 @@ class Kernel(Statements):
         for buffer in results:
             size = self.dim(mul(product(buffer.shape), info(buffer.dtype).bytes))
             address = self.w.pure(f"ptrtoint {self.base(buffer).typed} to i64", "i64", 1, (self.base(buffer),))
-            odd = ops.op(self.w, "and", address, int_value(LINE - 1))
+            odd = instr.op(self.w, "and", address, int_value(LINE - 1))
             enough = ops.binary(self.w, BinOp.GE, "int64", size, int_value(LARGE))
-            fits = ops.both(self.w, ops.compare(self.w, "icmp eq", odd, int_value(0)), enough)
-            large = fits if large is None else ops.both(self.w, large, fits)
+            fits = instr.both(self.w, instr.compare(self.w, "icmp eq", odd, int_value(0)), enough)
+            large = fits if large is None else instr.both(self.w, large, fits)
         return large
 
     def emit_past(self, func: PrimFunc) -> None:
@@ -73,7 +78,7 @@ class Kernel(Statements):
         later = self.group if stmt in self.last and not self.heap else None
         if later is None and total.number is not None and total.number <= 1:
             return False
-        body = f"kernel_{self.name}.par{self.bodies}"
+        body = kernel_symbol(f"{self.name}.par{self.bodies}")
         self.bodies += 1
         child = Kernel(self.module, self.sites, body, self)
         child.fail_return = "ret void"
@@ -97,7 +102,7 @@ class Kernel(Statements):
 
     def _chunks(self, total: Value, amount: Value) -> Value:
         """Write how many chunks are worth handing out."""
-        worth = ops.divide(self.w, BinOp.FLOORDIV, "int64", _positive(amount), int_value(GRAIN))
+        worth = divide(self.w, BinOp.FLOORDIV, "int64", _positive(amount), int_value(GRAIN))
         most = ops.binary(self.w, BinOp.MIN, "int64", total, int_value(MAX_CHUNKS))
         return ops.binary(self.w, BinOp.MIN, "int64", worth, most)
 
@@ -111,12 +116,19 @@ class Kernel(Statements):
 
         def note() -> None:
             chunks = self._chunks(total, amount)
-            operands = [group.typed, f"ptr {symbol(body)}", record.typed, f"i64 {words}", chunks.typed, amount.typed]
+            operands = [
+                group.typed,
+                f"ptr {symbol_text(body)}",
+                record.typed,
+                f"i64 {words}",
+                chunks.typed,
+                amount.typed,
+            ]
             self.w.effect("rx_defer", operands)
 
         given = self.w.here(f"icmp ne {group.typed}, null", "i1")
         large = ops.binary(self.w, BinOp.GE, "int64", amount, int_value(LITTLE))
-        pays = ops.both(self.w, given, large)
+        pays = instr.both(self.w, given, large)
         self.branches(pays, note, lambda: self._dispatch(body, record, total, amount))
 
     def _dispatch(self, body: str, record: Value, total: Value, amount: Value) -> None:
@@ -125,10 +137,10 @@ class Kernel(Statements):
         many = ops.binary(self.w, BinOp.GT, "int64", chunks, int_value(1))
 
         def here() -> None:
-            self.w.line(f"call void {symbol(body)}(ptr {record.text}, i64 0, i64 1, i64 0)")
+            self.w.line(f"call void {symbol_text(body)}(ptr {record.text}, i64 0, i64 1, i64 0)")
 
         def pool() -> None:
-            self.w.effect("rx_parallel", ["ptr null", f"ptr {symbol(body)}", record.typed, chunks.typed])
+            self.w.effect("rx_parallel", ["ptr null", f"ptr {symbol_text(body)}", record.typed, chunks.typed])
 
         if many.number is not None:
             (pool if many.number else here)()
@@ -162,7 +174,7 @@ class Kernel(Statements):
         lines = w.body()
         parameters = "ptr noalias nocapture readonly %arg, i64 %chunk, i64 %chunks, i64 %worker"
         self.module.functions.append(
-            f"define internal void {symbol(self.name)}({parameters}) {attributes(self)} {{\n"
+            f"define internal void {symbol_text(self.name)}({parameters}) {attributes(self)} {{\n"
             f"entry:\n{lines}\n  ret void\n}}"
         )
         return len(self.captured)
@@ -176,8 +188,8 @@ class Kernel(Statements):
             with self.bind(loops[0].var, Bound(index)):
                 self.emit(loops[0].body)
             return
-        rest = ops.divide(self.w, BinOp.FLOORDIV, "int64", index, _positive(extents[-1]))
-        last = ops.divide(self.w, BinOp.MOD, "int64", index, _positive(extents[-1]))
+        rest = divide(self.w, BinOp.FLOORDIV, "int64", index, _positive(extents[-1]))
+        last = divide(self.w, BinOp.MOD, "int64", index, _positive(extents[-1]))
         with self.bind(loops[-1].var, Bound(last)):
             self._bind_outer(loops[:-1], extents[:-1], rest, loops[-1].body)
 
@@ -186,8 +198,8 @@ class Kernel(Statements):
             with self.bind(loops[0].var, Bound(index)):
                 self.emit(body)
             return
-        rest = ops.divide(self.w, BinOp.FLOORDIV, "int64", index, _positive(extents[-1]))
-        last = ops.divide(self.w, BinOp.MOD, "int64", index, _positive(extents[-1]))
+        rest = divide(self.w, BinOp.FLOORDIV, "int64", index, _positive(extents[-1]))
+        last = divide(self.w, BinOp.MOD, "int64", index, _positive(extents[-1]))
         with self.bind(loops[-1].var, Bound(last)):
             self._bind_outer(loops[:-1], extents[:-1], rest, body)
 
@@ -203,7 +215,7 @@ class Kernel(Statements):
             extent = self._known(stmt.extent)
             if stmt.kind is ForKind.VECTOR:
                 lanes = max(self.target.vector_bytes // 4, 1)
-                extent = ops.divide(
+                extent = divide(
                     self.w,
                     BinOp.FLOORDIV,
                     "int64",

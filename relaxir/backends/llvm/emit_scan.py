@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from relaxir.backends.llvm import emit_instr as instr
 from relaxir.backends.llvm import emit_ops as ops
-from relaxir.backends.llvm.emit_writer import Value, Writer
+from relaxir.backends.llvm.emit_value import Value
+from relaxir.backends.llvm.emit_writer import Writer
 from relaxir.support.dtypes import info
 from relaxir.tir.access import loads_of, stride
 from relaxir.tir.buffer import Scope
@@ -96,7 +98,7 @@ def prefixes(w: Writer, scan: Running, value: Value, carry: Value) -> tuple[Valu
         last = w.shuffle(done, done, [i - i % (2 * by) + by - 1 for i in range(width)])
         later = ", ".join(f"i1 {'true' if i % (2 * by) >= by else 'false'}" for i in range(width))
         both = ops.binary(w, scan.op, dtype, last, done)
-        done = ops.choose(w, Value(f"<{later}>", "i1", width), both, done)
+        done = instr.choose(w, Value(f"<{later}>", "i1", width), both, done)
         by *= 2
     after = ops.binary(w, scan.op, dtype, carry, done)
     stored = w.shuffle(carry, after, range(width - 1, 2 * width - 1)) if scan.exclusive else after

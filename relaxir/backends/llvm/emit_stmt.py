@@ -7,16 +7,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
 
+from relaxir.backends.llvm import emit_instr as instr
 from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_access import Place
 from relaxir.backends.llvm.emit_analysis import element_bytes, invariant_stores, number_of, register_bytes
 from relaxir.backends.llvm.emit_dot import dot4
 from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
+from relaxir.backends.llvm.emit_reduce import combine
 from relaxir.backends.llvm.emit_scan import LEAST, STEPS, Running, prefixes, running
 from relaxir.backends.llvm.emit_sites import NO_MEMORY, STACK_LIMIT
 from relaxir.backends.llvm.emit_transpose import transposed, transposing_square
+from relaxir.backends.llvm.emit_value import MEMORY, Value, constant, int_value
 from relaxir.backends.llvm.emit_vector import Vectors
-from relaxir.backends.llvm.emit_writer import Value, int_value
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InternalError
 from relaxir.tir.buffer import Scope
@@ -100,15 +102,15 @@ class Statements(Vectors):
         value, dtype = stmt.value, stmt.buffer.dtype
         if how is Combine.SUM and isinstance(value, Binary) and value.op is BinOp.MUL and info(dtype).is_float:
             a, b = self.eval(value.a), self.eval(value.b)
-            return ops.fma(self.w, self.w.splat(a, present.width), self.w.splat(b, present.width), present)
+            return instr.fma(self.w, self.w.splat(a, present.width), self.w.splat(b, present.width), present)
         if how is Combine.SUM and isinstance(value, Binary) and value.op is BinOp.DOT4:
             a, b = self.eval(value.a), self.eval(value.b)
             return dot4(self.w, present, self.w.splat(a, present.width), self.w.splat(b, present.width))
         number = number_of(stmt)
         if number is not None:
             found = self.w.splat(self.eval(number), present.width)
-            return ops.number_extremum(self.w, present, found, maximum=how is Combine.MAX)
-        return ops.combine(self.w, how, dtype, present, self.w.splat(self.eval(value), present.width))
+            return instr.number_extremum(self.w, present, found, maximum=how is Combine.MAX)
+        return combine(self.w, how, dtype, present, self.w.splat(self.eval(value), present.width))
 
     def _update_cell(self, stmt: Store, how: Combine, cell: Cell) -> None:
         if self.lane is not None and cell.width == 1:
@@ -117,7 +119,7 @@ class Statements(Vectors):
         present = self.read_cell(stmt, cell)
         result = self.combined(how, stmt, present)
         if self.lane is not None and self.lane.mask is not None and cell.width > 1:
-            result = ops.choose(self.w, self.lane.mask, result, present)
+            result = instr.choose(self.w, self.lane.mask, result, present)
         self.write_cell(stmt, cell, result)
 
     # ---- loops
@@ -222,8 +224,8 @@ class Statements(Vectors):
         with self.bind(scan.loop.var, Bound(first, lane=True)), self.in_lane(Lane(width, mask)):
             value = self.widened(scan.value)
             if mask is not None:  # the carry is that of the last lane
-                neutral = ops.constant(identity(STEPS[scan.op], total.buffer.dtype))
-                value = ops.choose(self.w, mask, value, self.w.splat(neutral, width))
+                neutral = constant(identity(STEPS[scan.op], total.buffer.dtype))
+                value = instr.choose(self.w, mask, value, self.w.splat(neutral, width))
             totals, after = prefixes(self.w, scan, value, self.read_cell(total, carry))
             self.write_cell(total, carry, after)
             now, present = Var("total", total.buffer.dtype), Load(total.buffer, ())
@@ -286,7 +288,7 @@ class Statements(Vectors):
                 raise InternalError(f"buffer `{buffer.name}` of one lane has no constant size")
             self._alloc_lanes(stmt, count)
         elif constant and (count * info(buffer.dtype).bytes <= STACK_LIMIT or buffer.scope is Scope.REGISTER):
-            self.bases[buffer] = self.w.alloca(ops.MEMORY[buffer.dtype], count, 64)
+            self.bases[buffer] = self.w.alloca(MEMORY[buffer.dtype], count, 64)
             self.w.touch(buffer)
             self.emit(stmt.body)
         else:
@@ -330,7 +332,7 @@ class Statements(Vectors):
             with self.in_lane(self.narrowed(cond)):
                 self.emit(stmt.then)
             if stmt.other is not None:
-                with self.in_lane(self.narrowed(ops.invert(self.w, cond))):
+                with self.in_lane(self.narrowed(instr.invert(self.w, cond))):
                     self.emit(stmt.other)
         else:
             other = stmt.other

@@ -11,7 +11,8 @@ from math import gcd
 from typing import Final
 
 from relaxir.backends.llvm.emit_linear import LANE, Linear
-from relaxir.backends.llvm.emit_writer import Value, Writer
+from relaxir.backends.llvm.emit_value import Value
+from relaxir.backends.llvm.emit_writer import Writer
 from relaxir.backends.llvm.target import Target
 from relaxir.tir.buffer import Buffer
 from relaxir.tir.func import PrimFunc
@@ -58,11 +59,7 @@ def store_past(w: Writer, value: Value, pointer: Value, size: int, aligned: int)
     if lanes * size < PIECE or value.width % lanes:
         return False
     for start in range(0, value.width, lanes):
-        part = value
-        if lanes < value.width:
-            picks = ", ".join(f"i32 {start + i}" for i in range(lanes))
-            text = f"shufflevector {value.typed}, {value.full_type} poison, <{lanes} x i32> <{picks}>"
-            part = w.pure(text, value.type, lanes, (value,))
+        part = value if lanes == value.width else w.pick(value, range(start, start + lanes))
         at = (
             w.pure(f"getelementptr i8, {pointer.typed}, i64 {start * size}", "ptr", 1, (pointer,)) if start else pointer
         )

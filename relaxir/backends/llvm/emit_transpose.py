@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from relaxir.backends.llvm.emit_writer import Value, Writer
+from relaxir.backends.llvm.emit_value import Value
+from relaxir.backends.llvm.emit_writer import Writer
 from relaxir.support.dtypes import info
 from relaxir.tir.access import stride, variables_of
 from relaxir.tir.expr import Const, Expr, Load, Var

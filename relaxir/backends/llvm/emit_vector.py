@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from relaxir.backends.llvm import emit_instr as instr
 from relaxir.backends.llvm import emit_linear as lin
 from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_access import Place
@@ -13,7 +14,8 @@ from relaxir.backends.llvm.emit_analysis import LoopFacts, invariant_stores, loo
 from relaxir.backends.llvm.emit_cast import from_memory, to_memory
 from relaxir.backends.llvm.emit_env import Bound, Cell, Lane
 from relaxir.backends.llvm.emit_expr import Expressions
-from relaxir.backends.llvm.emit_writer import Value, int_value, vector_type
+from relaxir.backends.llvm.emit_reduce import combine, four_sums, horizontal
+from relaxir.backends.llvm.emit_value import MEMORY, REGISTER, Value, constant, int_value, vector_type
 from relaxir.sym import DimLike
 from relaxir.tir.build import identity
 from relaxir.tir.expr import BinOp, Const
@@ -72,7 +74,7 @@ class Vectors(Expressions):
         """Combine a scalar with a running value."""
         if store.combine is not None:
             present = self.read_cell(store, cell)
-            self.write_cell(store, cell, ops.combine(self.w, store.combine, store.buffer.dtype, present, value))
+            self.write_cell(store, cell, combine(self.w, store.combine, store.buffer.dtype, present, value))
 
     def across(self, store: Store) -> Value:
         """Reduce the active lanes of what ``store`` combines."""
@@ -80,10 +82,10 @@ class Vectors(Expressions):
         value = self.widened(store.value if number is None else number)
         neutral = self.w.splat(_neutral(how, dtype), value.width)
         if self.lane is not None and self.lane.mask is not None:
-            value = ops.choose(self.w, self.lane.mask, value, neutral)
+            value = instr.choose(self.w, self.lane.mask, value, neutral)
         if number is not None:
-            value = ops.number_extremum(self.w, neutral, value, maximum=how is Combine.MAX)
-        return ops.horizontal(self.w, how, dtype, value, numbers=number is not None)
+            value = instr.number_extremum(self.w, neutral, value, maximum=how is Combine.MAX)
+        return horizontal(self.w, how, dtype, value, numbers=number is not None)
 
     def store_lanes(self, place: Place, store: Store) -> None:
         """Reduce the active lanes of what ``store`` combines into its one element."""
@@ -92,13 +94,13 @@ class Vectors(Expressions):
         guarded = lane is not None and lane.guarded
         with self.in_lane(None):
             if guarded and lane is not None and lane.mask is not None:
-                some = ops.horizontal(self.w, Combine.OR, "bool", lane.mask)
+                some = horizontal(self.w, Combine.OR, "bool", lane.mask)
                 self.branches(some, lambda: self._add_to(place, how, single), None)
             else:
                 self._add_to(place, how, single)
 
     def _add_to(self, place: Place, how: Combine, value: Value) -> None:
-        self.store(place, ops.combine(self.w, how, place.buffer.dtype, self.load(place), value))
+        self.store(place, combine(self.w, how, place.buffer.dtype, self.load(place), value))
 
     def branches(self, cond: Value, then: Callable[[], None], other: Callable[[], None] | None) -> None:
         """Write ``if cond: then() else: other()``."""
@@ -220,10 +222,10 @@ class Vectors(Expressions):
 
     def first_lanes(self, low: Value, high: Value, width: int) -> Value:
         """Return the mask of the lanes from ``low`` on that are below ``high``."""
-        left = ops.binary(self.w, BinOp.MIN, "int64", ops.op(self.w, "sub nsw", high, low), int_value(width))
+        left = ops.binary(self.w, BinOp.MIN, "int64", instr.op(self.w, "sub nsw", high, low), int_value(width))
         kind = "i32" if width <= 16 else "i8"
-        narrow = ops.convert(self.w, "trunc", left, kind)
-        return ops.compare(self.w, "icmp ult", lin.iota(width, kind=kind), self.w.splat(narrow, width))
+        narrow = instr.convert(self.w, "trunc", left, kind)
+        return instr.compare(self.w, "icmp ult", lin.iota(width, kind=kind), self.w.splat(narrow, width))
 
     def _plain_tail(self, stmt: For, low: Value, high: Value) -> None:
         if low.text != high.text:
@@ -244,7 +246,7 @@ class Vectors(Expressions):
             return True
         if self.target.vector_bytes < 32:
             return False
-        return all(ops.MEMORY[d] in ("float", "double", "i32", "i64") for d in loop_facts(stmt).dtypes)
+        return all(MEMORY[d] in ("float", "double", "i32", "i64") for d in loop_facts(stmt).dtypes)
 
     @contextmanager
     def _lane_cells(self, stmt: For, width: int, copies: int) -> Iterator[Callable[[int], None]]:
@@ -280,11 +282,11 @@ class Vectors(Expressions):
         if number_of(store) is not None:
 
             def both(a: Value, b: Value) -> Value:
-                return ops.number_extremum(self.w, a, b, maximum=how is Combine.MAX)
+                return instr.number_extremum(self.w, a, b, maximum=how is Combine.MAX)
         else:
 
             def both(a: Value, b: Value) -> Value:
-                return ops.combine(self.w, how, dtype, a, b)
+                return combine(self.w, how, dtype, a, b)
 
         while len(parts) > 1:
             half = (len(parts) + 1) // 2
@@ -299,11 +301,11 @@ class Vectors(Expressions):
             four = totals[at : at + SIDE]
             sums = all(s.combine is Combine.SUM and s.buffer.dtype == "float32" for s in stores[at : at + SIDE])
             if len(four) == SIDE and sums and all(v.width in (4, 8, 16) and v.width == four[0].width for v in four):
-                done.extend(ops.four_sums(self.w, four))
+                done.extend(four_sums(self.w, four))
             else:
                 how = stores[at].combine or Combine.SUM
                 numbers = number_of(stores[at]) is not None
-                done.append(ops.horizontal(self.w, how, stores[at].buffer.dtype, totals[at], numbers=numbers))
+                done.append(horizontal(self.w, how, stores[at].buffer.dtype, totals[at], numbers=numbers))
         return done
 
 
@@ -311,9 +313,9 @@ def _neutral(how: Combine, dtype: str) -> Value:
     node = identity(how, dtype)
     if dtype == "bool":
         node = Const(how in (Combine.AND, Combine.PROD, Combine.MIN), "bool")
-    return ops.constant(node)
+    return constant(node)
 
 
 def _cell_kind(store: Store) -> str:
     """How the running value of an accumulating store is kept: bools in bytes, all else as in registers."""
-    return "i8" if store.buffer.dtype == "bool" else ops.REGISTER[store.buffer.dtype]
+    return "i8" if store.buffer.dtype == "bool" else REGISTER[store.buffer.dtype]

@@ -1,4 +1,4 @@
-"""Writing LLVM functions as text: values, scopes, loops.
+"""Writing LLVM functions as text: instructions, scopes, loops.
 
 No LLVM optimisation pipeline runs on the text, so the writer itself does what matters:
 
@@ -11,84 +11,16 @@ A scope has a *slot*: lines placed just before the nested construct being writte
 
 from __future__ import annotations
 
-import re
-import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final, Union
 
+from relaxir.backends.llvm.emit_value import Value, mangled, vector_type
+from relaxir.backends.llvm.ir_text import symbol_text
 from relaxir.backends.llvm.target import Target
 
 Lines = list[Union[str, "Lines"]]
-
-MANGLED: Final = MappingProxyType({"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"})
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """An SSA value or a literal: a scalar, or a vector of ``width`` > 1 lanes of ``type``."""
-
-    text: str
-    type: str
-    width: int = 1
-    level: int = 0
-    """Depth of the scope that defines it."""
-    number: int | None = None
-    """The value of an integer constant."""
-    nonneg: bool = False
-    """Certainly not negative, so that division may round to zero."""
-
-    @property
-    def full_type(self) -> str:
-        """The LLVM type."""
-        return vector_type(self.type, self.width)
-
-    @property
-    def typed(self) -> str:
-        """The value with its type, as operand of a call."""
-        return f"{self.full_type} {self.text}"
-
-
-def symbol(name: str) -> str:
-    """Return a global's name in LLVM's spelling, with the ``@``."""
-    if re.fullmatch(r"[A-Za-z_.][\w.]*", name, re.ASCII):
-        return f"@{name}"
-    return '@"' + "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in name.encode()) + '"'
-
-
-def kernel_symbol(name: str) -> str:
-    """Return the symbol of a kernel; the prefix keeps it apart from functions of the C library."""
-    return symbol(f"kernel_{name}")
-
-
-def vector_type(scalar: str, width: int) -> str:
-    """Return ``scalar``, or a vector of it."""
-    return scalar if width == 1 else f"<{width} x {scalar}>"
-
-
-def mangled(scalar: str, width: int) -> str:
-    """Return the suffix of an overloaded intrinsic, e.g. ``v8f32``."""
-    name = MANGLED.get(scalar, scalar)
-    return name if width == 1 else f"v{width}{name}"
-
-
-def int_value(number: int, type_: str = "i64") -> Value:
-    """Return an integer constant."""
-    return Value(str(number), type_, number=number, nonneg=number >= 0)
-
-
-def bool_value(truth: bool) -> Value:
-    """Return an ``i1`` constant."""
-    return Value("true" if truth else "false", "i1", number=int(truth))
-
-
-def float_value(number: float, type_: str = "float") -> Value:
-    """Return a floating-point constant (rounded to the type), written by its bits."""
-    if type_ == "float" and abs(number) < float("inf"):
-        number = struct.unpack("<f", struct.pack("<f", number))[0]
-    return Value(f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}", type_)
 
 
 @dataclass(slots=True)
@@ -124,7 +56,7 @@ class ModuleText:
     def declare(self, name: str, result: str, operands: Sequence[str]) -> None:
         """Declare a function once."""
         if name not in self.declarations:
-            self.declarations[name] = f"declare {result} {symbol(name)}({', '.join(operands)}) nounwind"
+            self.declarations[name] = f"declare {result} {symbol_text(name)}({', '.join(operands)}) nounwind"
 
     def define(self, name: str, text: str) -> None:
         """Add a function that other functions of the module may call by its symbol (with the ``@``)."""
@@ -308,6 +240,10 @@ class Writer:
         return self.pure(
             f"shufflevector {a.typed}, {b.typed}, <{len(picks)} x i32> <{mask}>", a.type, len(picks), (a, b)
         )
+
+    def pick(self, value: Value, picks: Sequence[int]) -> Value:
+        """Return lanes picked from one vector."""
+        return self.shuffle(value, Value("poison", value.type, value.width), picks)
 
     def reversed(self, value: Value) -> Value:
         """Return the lanes from the last to the first."""

@@ -12,20 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+from relaxir.backends.llvm import emit_instr as instr
 from relaxir.backends.llvm import emit_linear as lin
-from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_linear import Linear
 from relaxir.backends.llvm.emit_parallel import GRAIN
 from relaxir.backends.llvm.emit_sites import SiteTable
-from relaxir.backends.llvm.emit_writer import ModuleText, Value, int_value, kernel_symbol, symbol
+from relaxir.backends.llvm.emit_value import Value, int_value
+from relaxir.backends.llvm.emit_writer import ModuleText
 from relaxir.backends.llvm.host_memory import HostMemory, byte_size, stride_size
 from relaxir.backends.llvm.host_profile import Stamps, kernel_place
+from relaxir.backends.llvm.ir_text import symbol_text
 from relaxir.backends.llvm.layout import DLTENSOR, DLTENSOR_BYTES
+from relaxir.backends.llvm.symbols import host_symbol, import_symbol, kernel_symbol
 from relaxir.backends.llvm.together_ir import GROUP_EMPTY, GROUP_HEAD, SLOT_BYTES
 from relaxir.support.errors import InternalError
 from relaxir.support.spans import Span
@@ -54,12 +57,21 @@ from relaxir.tir.stmt import For, If, Stmt, While
 from relaxir.tir.visit import asserts_of, walk
 
 MEMORY: Final = "memory"
-NO_KERNELS: Final[Mapping[str, PrimFunc]] = MappingProxyType({})
 
 
-def import_symbol(name: str) -> str:
-    """The exported variable that holds the address of a foreign function."""
-    return f"rx_import.{name}"
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the programs of a module meet outside of it."""
+
+    constants: Sequence[int] = ()
+    """Where each constant lies in the weights' segment (bytes)."""
+    kernels: Mapping[str, PrimFunc] = field(default_factory=lambda: MappingProxyType({}))
+    """Kernels of the other modules: calls are checked against them, a failure of one with assertions names the node it
+    is called for, and a profile has their cost."""
+    stamps: Stamps | None = None
+    """In a profiling build, where the places with time stamps are noted."""
+    together: frozenset[str] = frozenset()
+    """Kernels that some host program of the library runs beside others."""
 
 
 class Host(HostMemory):
@@ -73,16 +85,10 @@ class Host(HostMemory):
         sites: SiteTable,
         name: str,
         func: PrimFunc,
-        constants: Sequence[int],
-        kernels: Mapping[str, PrimFunc] = NO_KERNELS,
-        stamps: Stamps | None = None,
-        together: frozenset[str] = frozenset(),
+        around: Surroundings,
     ) -> None:
         super().__init__(module, sites, name, func)
-        self.constants = constants
-        self.kernels = kernels
-        self.stamps = stamps
-        self.together = together
+        self.around = around
         self.group: Value | None = None
         self.workspace = Value("%ws", "ptr")
         self.frames: dict[int, Value] = {}
@@ -100,8 +106,9 @@ class Host(HostMemory):
             self.bases[buffer] = self.data_of(tensor)
         self.emit(self.func.body)
         self.end()
+        symbol = symbol_text(host_symbol(self.name))
         return (
-            f"define i32 {symbol(f'host_{self.name}')}(ptr %ctx, ptr %ws, ptr %inputs, ptr %outputs) nounwind {{\n"
+            f"define i32 {symbol}(ptr %ctx, ptr %ws, ptr %inputs, ptr %outputs) nounwind {{\n"
             f"entry:\n{self.w.body()}\n}}"
         )
 
@@ -211,47 +218,44 @@ class Host(HostMemory):
 
     def other_stmt(self, stmt: Stmt) -> None:
         """Write a statement of host programs."""
-        if isinstance(stmt, BindDim):
-            self._bind_dim(stmt)
-        elif isinstance(stmt, OpenFrame):
-            self.set_name(stmt.frame, self.push(self.checked_size(stmt.size)))
-        elif isinstance(stmt, AllocFrame):
-            self._alloc_frame(stmt)
-        elif isinstance(stmt, AllocOutput):
-            self._alloc_output(stmt)
-        elif isinstance(stmt, Alias):
-            offset = self.bytes_of(self.dim_linear(stmt.offset), stmt.source)
-            self.set_name(stmt.buffer, self.at(self.base(stmt.source), offset))
-        elif isinstance(stmt, Grow):
-            self.grow(stmt.room, self.checked_size(stmt.size))
-        elif isinstance(stmt, InRoom):
-            offset = self.bytes_of(self.dim_linear(stmt.offset), stmt.buffer)
-            self.set_name(stmt.buffer, self.at(self.room_block(stmt.room), offset))
-        elif isinstance(stmt, SwapRooms):
-            self.swap_rooms(stmt.first, stmt.second)
-        elif isinstance(stmt, ConstantData):
-            weights = self.w.pure("load ptr, ptr %ctx, align 8", "ptr", 1, ())
-            self.set_name(stmt.buffer, self.at(weights, int_value(self.constants[stmt.index])))
-        elif isinstance(stmt, Copy):
-            size = self.dim(byte_size(stmt.target))
-            self.w.effect(
-                "llvm.memcpy.p0.p0.i64",
-                (self.base(stmt.target).typed, self.base(stmt.source).typed, size.typed, "i1 false"),
-            )
-            self.w.touch(MEMORY)
-        elif isinstance(stmt, _Closing):
-            self.emit(stmt.body)
-            for slot in reversed(self.opened[stmt.first :]):
-                self.close_frame(slot)
-        else:
-            self._call(stmt)
+        match stmt:
+            case BindDim():
+                self._bind_dim(stmt)
+            case OpenFrame(frame=frame, size=size):
+                self.set_name(frame, self.push(self.checked_size(size)))
+            case AllocFrame():
+                self._alloc_frame(stmt)
+            case AllocOutput():
+                self._alloc_output(stmt)
+            case Alias(buffer=buffer, source=source, offset=offset):
+                place = self.bytes_of(self.dim_linear(offset), source)
+                self.set_name(buffer, self.at(self.base(source), place))
+            case Grow(room=room, size=size):
+                self.grow(room, self.checked_size(size))
+            case InRoom(buffer=buffer, room=room, offset=offset):
+                place = self.bytes_of(self.dim_linear(offset), buffer)
+                self.set_name(buffer, self.at(self.room_block(room), place))
+            case SwapRooms(first=first, second=second):
+                self.swap_rooms(first, second)
+            case ConstantData(buffer=buffer, index=index):
+                weights = self.w.pure("load ptr, ptr %ctx, align 8", "ptr", 1, ())
+                self.set_name(buffer, self.at(weights, int_value(self.around.constants[index])))
+            case Copy(target=target, source=source):
+                size = self.dim(byte_size(target)).typed
+                operands = (self.base(target).typed, self.base(source).typed, size, "i1 false")
+                self.w.effect("llvm.memcpy.p0.p0.i64", operands)
+                self.w.touch(MEMORY)
+            case _Closing():
+                self._closing(stmt)
+            case _:
+                self._call(stmt)
 
     def _bind_dim(self, stmt: BindDim) -> None:
         """Define a dimension; one that is read from data is checked against its minimum, which all code relies on."""
         value = self.eval(stmt.value)
         least = stmt.dim.min
         if not value.nonneg and least >= 0:
-            fits = ops.compare(self.w, "icmp sge", value, int_value(least))
+            fits = instr.compare(self.w, "icmp sge", value, int_value(least))
             message = f"{self.name}: {stmt.dim.name} is {{}}, but must be at least {least}"
             code, site = self.sites.add("runtime-shape", message, stmt.span or self.func.span)
             self.fail_unless(fits, code, site, [value])
@@ -270,17 +274,23 @@ class Host(HostMemory):
         """Return an int64 expression as a polynomial."""
         return lin.of_value(self.other_expr(expr)) if isinstance(expr, Extent) else super().linear(expr)
 
+    def _closing(self, stmt: _Closing) -> None:
+        self.emit(stmt.body)
+        for slot in reversed(self.opened[stmt.first :]):
+            self.close_frame(slot)
+
     def _call(self, stmt: Stmt) -> None:
-        if isinstance(stmt, CallKernel):
-            self._call_kernel(stmt)
-        elif isinstance(stmt, Together):
-            self._together(stmt)
-        elif isinstance(stmt, CallHost):
-            self._call_host(stmt)
-        elif isinstance(stmt, CallLibrary):
-            self._call_library(stmt)
-        else:
-            raise InternalError(f"statement {type(stmt).__name__} in a host program")
+        match stmt:
+            case CallKernel():
+                self._call_kernel(stmt)
+            case Together():
+                self._together(stmt)
+            case CallHost():
+                self._call_host(stmt)
+            case CallLibrary():
+                self._call_library(stmt)
+            case _:
+                raise InternalError(f"statement {type(stmt).__name__} in a host program")
 
     def _call_host(self, stmt: CallHost) -> None:
         inputs, outputs = self.tensors(stmt.args), self.tensors(stmt.outputs)
@@ -291,7 +301,7 @@ class Host(HostMemory):
         code, site = self.sites.add("runtime-failure", message, stmt.span)
         self.fail_unless(fits, code, site, [])
         operands = ["ptr %ctx", "ptr %ws", inputs.typed, outputs.typed]
-        self._call_status(symbol(f"host_{stmt.callee}"), operands)
+        self._call_status(symbol_text(host_symbol(stmt.callee)), operands)
         self.w.line("call void @rx_leave(ptr %ws)")
 
     def _call_library(self, stmt: CallLibrary) -> None:
@@ -300,33 +310,34 @@ class Host(HostMemory):
         function = self._imported(stmt.symbol, pointers)
         status = self.w.here(f"call i32 {function.text}({', '.join(pointers)})", "i32")
         self.w.touch(MEMORY)
-        fine = ops.compare(self.w, "icmp eq", status, int_value(0, "i32"))
+        fine = instr.compare(self.w, "icmp eq", status, int_value(0, "i32"))
         message = f"library function `{stmt.symbol}` failed with code {{}}"
         code, site = self.sites.add("runtime-failure", message, stmt.span)
-        self.fail_unless(fine, code, site, [ops.convert(self.w, "sext", status, "i64")])
+        self.fail_unless(fine, code, site, [instr.convert(self.w, "sext", status, "i64")])
 
     def _call_kernel(self, stmt: CallKernel, group: str = "ptr null") -> None:
         """Call a kernel; one that may run beside others is told with which."""
-        kernel = self.kernels.get(stmt.callee)
+        kernel = self.around.kernels.get(stmt.callee)
         if kernel is not None:
             self._check_call(stmt, kernel)
         sizes = [self.dim(d) for d in stmt.dims]
         operands = ["ptr %ws", *(self.base(b).typed for b in stmt.args), *(d.typed for d in sizes)]
-        if stmt.callee in self.together:
+        if stmt.callee in self.around.together:
             operands.append(group)
         place = stmt.span if kernel is not None and asserts_of(kernel.body) else None
-        run = partial(self._call_status, kernel_symbol(stmt.callee), operands, place)
-        if self.stamps is None or kernel is None:
+        run = partial(self._call_status, symbol_text(kernel_symbol(stmt.callee)), operands, place)
+        stamps = self.around.stamps
+        if stamps is None or kernel is None:
             run()
         else:
-            self.stamps.around(self, kernel_place(stmt.callee, kernel), sizes, run)
+            stamps.around(self, kernel_place(stmt.callee, kernel), sizes, run)
 
     def _together(self, stmt: Together) -> None:
         """Kernels do what comes before their last loops; then all these loops run as one region.
 
         A profiling build runs one kernel after the other: each has a time of its own.
         """
-        if self.stamps is not None:
+        if self.around.stamps is not None:
             for call in stmt.calls:
                 self._call_kernel(call)
             return
@@ -348,7 +359,7 @@ class Host(HostMemory):
 
     def _imported(self, name: str, pointers: Sequence[str]) -> Value:
         """Load the address of a foreign function: set by whoever loads the library, else what the process has."""
-        slot, own = symbol(import_symbol(name)), symbol(name)
+        slot, own = symbol_text(import_symbol(name)), symbol_text(name)
         self.module.declarations.setdefault(own, f"declare extern_weak i32 {own}({', '.join(['ptr'] * len(pointers))})")
         self.module.helpers.setdefault(slot, f"{slot} = global ptr {own}, align 8")
         function = self.w.here(f"load ptr, ptr {slot}, align 8", "ptr")
@@ -376,7 +387,7 @@ class Host(HostMemory):
 
     def _leave_unless_fine(self, status: Value, place: Span | None = None) -> None:
         ok, bad = self.w.label("ok"), self.w.label("failed")
-        fine = ops.compare(self.w, "icmp eq", status, int_value(0, "i32"))
+        fine = instr.compare(self.w, "icmp eq", status, int_value(0, "i32"))
         self.w.line(f"br i1 {fine.text}, label %{ok}, label %{bad}, !prof !4")
         self.w.start(bad)
         if place is not None and place.note:
@@ -422,7 +433,7 @@ class Host(HostMemory):
             for axis, extent in enumerate(extents):
                 place = self.at(shape, int_value(8 * axis))
                 got = self.w.here(f"load i64, ptr {place.text}, align 8", "i64")
-                same = ops.compare(self.w, "icmp eq", got, extent)
+                same = instr.compare(self.w, "icmp eq", got, extent)
                 message = f"{self.name}: result {stmt.index}, axis {axis}: the given array has size {{}}, expected {{}}"
                 code, site = self.sites.add("runtime-shape", message, self.func.span)
                 self.fail_unless(same, code, site, [got, extent])
@@ -442,18 +453,3 @@ class _Closing(Stmt):
 
     body: Stmt
     first: int
-
-
-def write_host(
-    module: ModuleText,
-    name: str,
-    func: PrimFunc,
-    sites: SiteTable,
-    constants: Sequence[int],
-    kernels: Mapping[str, PrimFunc] = NO_KERNELS,
-    stamps: Stamps | None = None,
-    together: frozenset[str] = frozenset(),
-) -> None:
-    """Write one host program into a module."""
-    host = Host(module, sites, name, func, constants, kernels, stamps, together)
-    module.define(symbol(f"host_{name}"), host.write())

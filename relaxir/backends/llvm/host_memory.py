@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from relaxir.backends.llvm import emit_instr as instr
 from relaxir.backends.llvm import emit_linear as lin
-from relaxir.backends.llvm import emit_ops as ops
 from relaxir.backends.llvm.emit_linear import Linear
 from relaxir.backends.llvm.emit_sites import SiteTable
 from relaxir.backends.llvm.emit_stmt import Statements
-from relaxir.backends.llvm.emit_writer import ModuleText, Value, float_value, int_value
+from relaxir.backends.llvm.emit_value import Value, float_value, int_value
+from relaxir.backends.llvm.emit_writer import ModuleText
 from relaxir.backends.llvm.layout import DLTENSOR, DLTENSOR_BYTES
 from relaxir.support.dtypes import info
 from relaxir.sym import LARGEST, SHOWN, Dim, DimLike, fold, free_dims, max_, mul, product
@@ -106,7 +107,7 @@ class HostMemory(Statements):
         value, seen = self.dim(size), size if most is None else most
         if not isinstance(seen, int):
             estimate = fold(seen, lambda n: float_value(float(n), "double"), self._dim_double, self._double_node)
-            fits = ops.compare(self.w, "fcmp ole", estimate, float_value(float(LARGEST), "double"))
+            fits = instr.compare(self.w, "fcmp ole", estimate, float_value(float(LARGEST), "double"))
             shown = free_dims(seen)[:SHOWN]
             got = ", ".join(f"{d.name} is {{}}" for d in shown)
             message = f"{self.name}: a size in bytes does not fit 64 bits; {got}"
@@ -115,20 +116,20 @@ class HostMemory(Statements):
         return value
 
     def _dim_double(self, symbol_: Dim) -> Value:
-        return ops.convert(self.w, "sitofp", self.dim_symbol(symbol_), "double")
+        return instr.convert(self.w, "sitofp", self.dim_symbol(symbol_), "double")
 
     def _double_node(self, label: str, args: Sequence[Value]) -> Value:
         total = args[0]
         for arg in args[1:]:
             if label in ("add", "mul"):
-                total = ops.op(self.w, f"f{label}", total, arg)
+                total = instr.op(self.w, f"f{label}", total, arg)
             elif label == "mod":
                 total = arg  # never more than the divisor
             elif label in ("floordiv", "ceildiv"):
-                total = ops.op(self.w, "fdiv", total, arg)
+                total = instr.op(self.w, "fdiv", total, arg)
                 total = self.w.intrinsic("ceil" if label == "ceildiv" else "floor", total)
             else:
-                total = ops.float_extremum(self.w, total, arg, maximum=label != "min")
+                total = instr.float_extremum(self.w, total, arg, maximum=label != "min")
         return total
 
     def bytes_of(self, count: Linear, buffer: Buffer) -> Value:
@@ -159,12 +160,12 @@ class HostMemory(Statements):
     def check_tensor(self, tensor: Value, buffer: Buffer) -> None:
         """Refuse arguments of another rank or type, or with gaps: everything after this trusts them."""
         rank = self.field(tensor, "DL_NDIM", "i32")
-        same = ops.compare(self.w, "icmp eq", rank, int_value(len(buffer.shape), "i32"))
+        same = instr.compare(self.w, "icmp eq", rank, int_value(len(buffer.shape), "i32"))
         message = f"{self.name}: argument `{buffer.name}` has {{}} axes, expected {len(buffer.shape)}"
         code, site = self.sites.add("argument-rank", message, self.func.span)
-        self.fail_unless(same, code, site, [ops.convert(self.w, "sext", rank, "i64")])
+        self.fail_unless(same, code, site, [instr.convert(self.w, "sext", rank, "i64")])
         kind = self.field(tensor, "DL_DTYPE", "i32")
-        same = ops.compare(self.w, "icmp eq", kind, int_value(_dlpack_type(buffer.dtype), "i32"))
+        same = instr.compare(self.w, "icmp eq", kind, int_value(_dlpack_type(buffer.dtype), "i32"))
         code, site = self.sites.add(
             "argument-dtype", f"{self.name}: argument `{buffer.name}` is not of type {buffer.dtype}", self.func.span
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from relaxir.backends.llvm.emit_writer import Value, int_value
+from relaxir.backends.llvm.emit_value import Value, int_value
 from relaxir.backends.llvm.host_memory import HostMemory
 from relaxir.cost import work_attrs
 from relaxir.runtime.events import HEAD, SYMBOL, Place

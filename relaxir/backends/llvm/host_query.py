@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Final
 
 from relaxir.backends.llvm import emit_ops as ops
-from relaxir.backends.llvm.emit_writer import int_value, symbol
+from relaxir.backends.llvm.emit_value import int_value
 from relaxir.backends.llvm.host_emit import Host
+from relaxir.backends.llvm.ir_text import symbol_text
+from relaxir.backends.llvm.symbols import query_symbol
 from relaxir.sym import Dim, free_dims
 from relaxir.tir.expr import BinOp, Load, Size
 from relaxir.tir.func import PrimFunc
@@ -53,11 +55,6 @@ def query_program(func: PrimFunc) -> PrimFunc | None:
     return replace(func, body=Seq(tuple(kept))) if complete and outputs == func.outputs else None
 
 
-def query_symbol(name: str) -> str:
-    """The query entry's symbol in LLVM's spelling."""
-    return symbol(f"query_{name}")
-
-
 class Query(Host):
     """Writes the query entry ``i32 @query_<name>(ctx, ws, inputs, outputs, bytes)`` of a `query_program`."""
 
@@ -69,8 +66,9 @@ class Query(Host):
             self.check_tensor(self.tensor("%inputs", i), buffer)
         self.emit(self.func.body)
         self.end()
+        symbol = symbol_text(query_symbol(self.name))
         return (
-            f"define i32 {query_symbol(self.name)}(ptr %ctx, ptr %ws, ptr %inputs, ptr %outputs, ptr %bytes) "
+            f"define i32 {symbol}(ptr %ctx, ptr %ws, ptr %inputs, ptr %outputs, ptr %bytes) "
             f"nounwind {{\nentry:\n{self.w.body()}\n}}"
         )
 

@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import Final
 
 from relaxir.backends.llvm import vmath_tables as t
-from relaxir.backends.llvm.emit_writer import Value, Writer, float_value, int_value
+from relaxir.backends.llvm.emit_value import Value, float_value, int_value
+from relaxir.backends.llvm.emit_writer import Writer
 from relaxir.backends.llvm.vmath_lanes import LANES, has_lanes, lengthened, looked_up, scaled_by_power, shortened
 from relaxir.backends.llvm.vmath_libm import libm, libm2
 from relaxir.backends.llvm.vmath_values import Maths, maths_of
@@ -263,13 +264,13 @@ def power(w: Writer, x: Value, y: Value) -> Value:
     result = m.convert("fptrunc", _exp2_double(d, exponent), "float")
     whole = m.test("oeq", w.intrinsic("floor", y), y)
     half = m.mul(y, 0.5)
-    uneven = m.mask_op("and", whole, m.test("une", w.intrinsic("floor", half), half))
+    uneven = m.int_op("and", whole, m.test("une", w.intrinsic("floor", half), half))
     result = m.choose(uneven, m.copysign(result, x), result)
-    finite_negative = m.mask_op("and", m.test("olt", x, 0.0), m.test("olt", a, INF))
+    finite_negative = m.int_op("and", m.test("olt", x, 0.0), m.test("olt", a, INF))
     fraction = m.test("une", w.intrinsic("floor", y), y)
-    result = m.choose(m.mask_op("and", finite_negative, fraction), float("nan"), result)
-    unit = m.mask_op("and", m.test("oeq", a, 1.0), m.test("oeq", m.fabs(y), INF))
-    one = m.mask_op("or", m.mask_op("or", m.test("oeq", x, 1.0), m.test("oeq", y, 0.0)), unit)
+    result = m.choose(m.int_op("and", finite_negative, fraction), float("nan"), result)
+    unit = m.int_op("and", m.test("oeq", a, 1.0), m.test("oeq", m.fabs(y), INF))
+    one = m.int_op("or", m.int_op("or", m.test("oeq", x, 1.0), m.test("oeq", y, 0.0)), unit)
     return m.choose(one, 1.0, result)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from relaxir.backends.llvm.emit_writer import Value, Writer, float_value
+from relaxir.backends.llvm.emit_value import Value, float_value
+from relaxir.backends.llvm.emit_writer import Writer
 from relaxir.backends.llvm.vmath_values import Maths
 
 LANES: Final = 16
@@ -38,7 +39,7 @@ def lengthened(w: Writer, x: Value) -> Value:
 
 def shortened(w: Writer, x: Value, width: int) -> Value:
     """The first lanes of a vector."""
-    return w.lane(x, 0) if width == 1 else w.shuffle(x, _nothing(x), range(width))
+    return w.lane(x, 0) if width == 1 else w.pick(x, range(width))
 
 
 def _by_parts(m: Maths, values: Sequence[Value], make: Callable[..., Value]) -> Value:
@@ -61,8 +62,4 @@ def _joined(w: Writer, a: Value, b: Value) -> Value:
 
 def _stretched(w: Writer, x: Value, width: int) -> Value:
     """A vector with more lanes: the first are its own."""
-    return w.shuffle(x, _nothing(x), [min(i, x.width - 1) for i in range(width)])
-
-
-def _nothing(x: Value) -> Value:
-    return Value("poison", x.type, x.width)
+    return w.pick(x, [min(i, x.width - 1) for i in range(width)])

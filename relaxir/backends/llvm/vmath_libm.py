@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from relaxir.backends.llvm.emit_writer import Value, Writer
+from relaxir.backends.llvm.emit_value import Value
+from relaxir.backends.llvm.emit_writer import Writer
 
 
 def libm(w: Writer, name: str, a: Value) -> Value:

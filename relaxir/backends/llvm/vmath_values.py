@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relaxir.backends.llvm.emit_writer import Value, Writer, float_value, int_value, vector_type
+from relaxir.backends.llvm import emit_instr as instr
+from relaxir.backends.llvm.emit_value import Value, float_value
+from relaxir.backends.llvm.emit_writer import Writer
 
 
 class Maths:
@@ -13,7 +15,6 @@ class Maths:
     def __init__(self, w: Writer, type_: str, width: int) -> None:
         self.w, self.type, self.width = w, type_, width
         self.int_type = "i32" if type_ == "float" else "i64"
-        self.fma_name = "fma" if w.module.target.has_fma else "fmuladd"
 
     def constant(self, x: Value | float) -> Value:
         """Return a constant in all lanes."""
@@ -21,7 +22,7 @@ class Maths:
 
     def _op(self, name: str, a: Value | float, b: Value | float) -> Value:
         x, y = self.constant(a), self.constant(b)
-        return self.w.pure(f"{name} {x.typed}, {y.text}", self.type, self.width, (x, y))
+        return instr.op(self.w, name, x, y)
 
     def add(self, a: Value | float, b: Value | float) -> Value:
         """``a + b``."""
@@ -41,7 +42,7 @@ class Maths:
 
     def fma(self, a: Value | float, b: Value | float, c: Value | float) -> Value:
         """``a * b + c``."""
-        return self.w.intrinsic(self.fma_name, self.constant(a), self.constant(b), self.constant(c))
+        return instr.fma(self.w, self.constant(a), self.constant(b), self.constant(c))
 
     def neg(self, a: Value) -> Value:
         """``-a``."""
@@ -58,12 +59,11 @@ class Maths:
     def test(self, predicate: str, a: Value | float, b: Value | float) -> Value:
         """Compare (``olt``, ``uno`` ...)."""
         x, y = self.constant(a), self.constant(b)
-        return self.w.pure(f"fcmp {predicate} {x.typed}, {y.text}", "i1", self.width, (x, y))
+        return instr.compare(self.w, f"fcmp {predicate}", x, y)
 
     def choose(self, mask: Value, a: Value | float, b: Value | float) -> Value:
         """``a if mask else b``."""
-        x, y = self.constant(a), self.constant(b)
-        return self.w.pure(f"select {mask.typed}, {x.typed}, {y.typed}", self.type, self.width, (mask, x, y))
+        return instr.choose(self.w, mask, self.constant(a), self.constant(b))
 
     def clamp(self, x: Value, low: float | None, high: float | None) -> Value:
         """Limit ``x``; NaN stays."""
@@ -85,8 +85,8 @@ class Maths:
 
     def negative(self, a: Value) -> Value:
         """Whether the sign bit is set."""
-        bits, zero = self.bits(a), self.w.splat(int_value(0, self.int_type), self.width)
-        return self.w.pure(f"icmp slt {bits.typed}, {zero.text}", "i1", self.width, (bits,))
+        bits = self.bits(a)
+        return instr.compare(self.w, "icmp slt", bits, instr.like(self.w, bits, 0))
 
     def bits(self, a: Value) -> Value:
         """The bits as an integer."""
@@ -98,16 +98,11 @@ class Maths:
 
     def convert(self, how: str, a: Value, type_: str) -> Value:
         """Write a conversion instruction."""
-        return self.w.pure(f"{how} {a.typed} to {vector_type(type_, self.width)}", type_, self.width, (a,))
+        return instr.convert(self.w, how, a, type_)
 
     def int_op(self, name: str, a: Value, b: Value | int) -> Value:
-        """Integer arithmetic on bits."""
-        y = b if isinstance(b, Value) else self.w.splat(int_value(b, a.type), self.width)
-        return self.w.pure(f"{name} {a.typed}, {y.text}", a.type, self.width, (a, y))
-
-    def mask_op(self, name: str, a: Value, b: Value) -> Value:
-        """Combine two masks."""
-        return self.w.pure(f"{name} {a.typed}, {b.text}", "i1", self.width, (a, b))
+        """Integer arithmetic, on bits or masks."""
+        return instr.op(self.w, name, a, b if isinstance(b, Value) else instr.like(self.w, a, b))
 
 
 def maths_of(w: Writer, a: Value) -> Maths:

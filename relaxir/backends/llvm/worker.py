@@ -5,24 +5,21 @@ This file is run **by path** with ``python -I -S worker.py DIRECTORY_OF_LLVMLITE
 nothing of relaxir and nothing from ``site``, which keeps the start-up short. ``python -m
 relaxir.backends.llvm.worker`` works too.
 
-Protocol, little-endian: a request is ``u32 header length, u64 text length``, a JSON header (:func:`compile_text`'s
-keyword arguments) and the text; an answer is ``u8 status (0 object, 1 error), u64 length`` and the object or the
-error's text (UTF-8).
+A request is the pair of a text and :func:`compile_text`'s keyword arguments; its answer is the code, or the words of
+LLVM's error. Both ends run the same interpreter, so `marshal` carries these values as they are: bytes are code, a
+string is an error.
 """
 
-import json
+import marshal
 import signal
-import struct
 import sys
-from typing import IO
+from contextlib import suppress
+from typing import IO, Any
 
 if __name__ == "__main__" and len(sys.argv) > 1:
     sys.path.insert(0, sys.argv[1])
 
 import llvmlite.binding as llvm
-
-REQUEST = struct.Struct("<IQ")  # compile.py, the other end, has the same two: neither file can import the other's
-ANSWER = struct.Struct("<BQ")
 
 
 def initialize() -> None:
@@ -79,17 +76,19 @@ def compile_text(
 def serve(source: IO[bytes], sink: IO[bytes]) -> None:
     """Answer requests from ``source`` until it ends."""
     initialize()
-    while len(head := source.read(REQUEST.size)) == REQUEST.size:
-        header_length, text_length = REQUEST.unpack(head)
-        options = json.loads(source.read(header_length))
-        text = source.read(text_length).decode()
-        try:
-            status, payload = 0, compile_text(text, **options)
-        except (RuntimeError, ValueError) as error:
-            status, payload = 1, str(error).encode()
-        sink.write(ANSWER.pack(status, len(payload)))
-        sink.write(payload)
-        sink.flush()
+    with suppress(EOFError):
+        while True:
+            text, options = marshal.load(source)
+            marshal.dump(answer(text, options), sink)
+            sink.flush()
+
+
+def answer(text: str, options: dict[str, Any]) -> bytes | str:
+    """The code, or the words of the error."""
+    try:
+        return compile_text(text, **options)
+    except (RuntimeError, ValueError) as error:
+        return str(error)
 
 
 if __name__ == "__main__":

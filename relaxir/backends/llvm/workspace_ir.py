@@ -20,7 +20,7 @@ from relaxir.backends.llvm.layout import FIELDS
 
 
 def workspace_text() -> str:
-    """Return the workspace functions (they use the locks and the block functions)."""
+    """Return the workspace functions (they use the locks, the block functions and the messages)."""
     return expand(_STACK + _WORKSPACES, FIELDS)
 
 
@@ -228,6 +228,7 @@ entry:
   put i64 %depth1 %ws WS_DEPTH
   ret void
 }
+; ---- a workspace for a call; null and a text where there is no memory
 define ptr @rx_ws_acquire(ptr %ctx) nounwind {
 entry:
   %lock = at %ctx CTX_WS_LOCK
@@ -256,6 +257,7 @@ made:
   %old = atomicrmw add ptr %count, i64 1 monotonic
   ret ptr %new
 fail:
+  call void @rx_say(ptr @rx_text_size, i64 0, i64 0, i64 0, i64 0)
   ret ptr null
 }
 define void @rx_ws_release(ptr %ctx, ptr %ws) nounwind {

@@ -15,7 +15,7 @@ from relaxir.frontends.onnx.tensors import element_type
 from relaxir.frontends.onnx.values import Value
 from relaxir.ops.indexing import normalize_index
 from relaxir.support.dtypes import info
-from relaxir.sym import min_, sub
+from relaxir.sym import min_, product, sub
 
 
 def unary(name: str) -> Converter:
@@ -268,7 +268,7 @@ def softmax(name: str) -> Converter:
             return n.emit(name, x, axis=n.attr("axis", -1))
         axis = n.axis(n.attr("axis", 1), x.type.rank)
         shape = x.type.shape
-        flat = n.emit("reshape", x, shape=(product_of(shape[:axis]), product_of(shape[axis:])))
+        flat = n.emit("reshape", x, shape=(product(shape[:axis]), product(shape[axis:])))
         return n.emit("reshape", n.emit(name, flat, axis=1), shape=shape)
 
     return convert
@@ -341,14 +341,6 @@ REDUCTIONS: Final[tuple[tuple[str, str, int], ...]] = (
     ("ReduceLogSumExp", "logsumexp", 18),
     ("ReduceSumSquare", "sum_square", 18),
 )
-
-
-def product_of(shape: tuple[object, ...]) -> object:
-    """Product of dims."""
-    result: object = 1
-    for d in shape:
-        result = result * d  # type: ignore[operator]  # dims multiply
-    return result
 
 
 MATH: Final[Mapping[str, Converter]] = MappingProxyType(

@@ -22,36 +22,24 @@ def layer(kind: str, name: str = "", extra: tuple[int, ...] = ()) -> Converter:
 
     def convert(n: Node) -> Result:
         """Defaults filled in; layout 1 by transposing to layout 0 and back."""
-        batch_first = n.attr("layout", 0) == 1
         direction = n.attr("direction", "forward").lower()
         ways = 2 if direction == "bidirectional" else 1
-        x = turned(n, n.input(0), (1, 0, 2), batch_first)
+        x = turned(n, n.input(0), (1, 0, 2), batch_first(n))
         batch, dtype = x.type.shape[1], x.type.dtype
         stated = n.type(2).shape[-1:]
         hidden = n.attr("hidden_size", stated[0] if stated and isinstance(stated[0], int) else 0)
         if hidden < 1:
             n.unsupported("a hidden size that is known only at run time")
         width = GATES[kind] * hidden
-
-        def weights(index: int, *shape: DimLike) -> Value:
-            value = n.input(index)
-            if value.type.rank != 1 + len(shape):
-                n.fail(f"input {index} has rank {value.type.rank}, expected {1 + len(shape)}")
-            return value if value.type.shape == (ways, *shape) else n.cast_shape(value, (ways, *shape))
-
-        def state(index: int) -> Value:
-            if n.given(index):
-                return turned(n, n.input(index), (1, 0, 2), batch_first)
-            return n.emit("broadcast_to", n.literal(np.zeros((1, 1, 1)), dtype), shape=(ways, batch, hidden))
-
-        bias = weights(3, 2 * width) if n.given(3) else n.literal(np.zeros((ways, 2 * width)), dtype)
+        bias = weights(n, 3, (ways, 2 * width)) if n.given(3) else n.literal(np.zeros((ways, 2 * width)), dtype)
         turn = -1 if name else 1  # an operator of its own has its inputs in front of its gates
-        own = (weights(1, *(width, x.type.shape[2])[::turn]), weights(2, *(width, hidden)[::turn]))
-        operands = [x, *own, bias, state(5), *([state(6)] if kind == "lstm" else [])]
-        operands += [weights(index, width) for index in extra]
-        operands += [weights(7, 3 * hidden)] if kind == "lstm" and n.given(7) else []
+        own = [weights(n, i, (ways, *(width, size)[::turn])) for i, size in ((1, x.type.shape[2]), (2, hidden))]
+        states = [state(n, i, (ways, batch, hidden), dtype) for i in ((5, 6) if kind == "lstm" else (5,))]
+        peepholes = kind == "lstm" and n.given(7)
+        operands = [x, *own, bias, *states, *(weights(n, index, (ways, width)) for index in extra)]
+        operands += [weights(n, 7, (ways, 3 * hidden))] if peepholes else []
         operands += [n.input(4)] if n.given(4) else []
-        results = n.emit_tuple(
+        y, *last = n.emit_tuple(
             name or kind,
             *operands,
             direction=direction,
@@ -59,13 +47,32 @@ def layer(kind: str, name: str = "", extra: tuple[int, ...] = ()) -> Converter:
             clip=n.attr("clip", 0.0),
             linear_before_reset=bool(n.attr("linear_before_reset", 0)),
             input_forget=bool(n.attr("input_forget", 0)),
-            peepholes=kind == "lstm" and n.given(7),
+            peepholes=peepholes,
             lengths=n.given(4),
         )
-        y, *last = results
-        return (turned(n, y, (2, 0, 1, 3), batch_first), *(turned(n, v, (1, 0, 2), batch_first) for v in last))
+        return (turned(n, y, (2, 0, 1, 3), batch_first(n)), *(turned(n, v, (1, 0, 2), batch_first(n)) for v in last))
 
     return convert
+
+
+def batch_first(n: Node) -> bool:
+    """Whether tensors have the batch in front of the steps, or of the directions."""
+    return bool(n.attr("layout", 0) == 1)
+
+
+def weights(n: Node, index: int, shape: tuple[DimLike, ...]) -> Value:
+    """An input, whose shape must be this one."""
+    value = n.input(index)
+    if value.type.rank != len(shape):
+        n.fail(f"input {index} has rank {value.type.rank}, expected {len(shape)}")
+    return value if value.type.shape == shape else n.cast_shape(value, shape)
+
+
+def state(n: Node, index: int, shape: tuple[DimLike, ...], dtype: str) -> Value:
+    """A state before the first step; zeros where none is given."""
+    if n.given(index):
+        return turned(n, n.input(index), (1, 0, 2), batch_first(n))
+    return n.emit("broadcast_to", n.literal(np.zeros((1, 1, 1)), dtype), shape=shape)
 
 
 def turned(n: Node, value: Value, axes: tuple[int, ...], needed: bool) -> Value:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 import numpy as np
@@ -12,6 +11,7 @@ from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
 from relaxir.frontends.emitter import Emitter
+from relaxir.frontends.torch.ratio import Ratio
 from relaxir.frontends.torch.tensors import dtype_name, promoted
 from relaxir.frontends.values import Value
 from relaxir.ir.attrs import is_symbolic
@@ -30,14 +30,6 @@ LoopBody: TypeAlias = Callable[[Value, tuple[Value, ...]], tuple[Value, Sequence
 """An iteration: its number and the carried values give whether to go on, the next values, and rows of results."""
 FARTHEST: Final = -(2**63)
 """Least value of an integer read at run time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """Quotient of two sizes: what ``/`` of symbolic integers gives before it is rounded."""
-
-    numerator: DimLike
-    denominator: DimLike
 
 
 class Host(Protocol):

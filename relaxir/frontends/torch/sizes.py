@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from math import isfinite
 from types import MappingProxyType
 from typing import Final
 
-from relaxir.frontends.torch.node import FARTHEST, Arg, Converter, Node, Ratio
+from relaxir.frontends.torch.node import FARTHEST, Arg, Converter, Node
+from relaxir.frontends.torch.ratio import Ratio
 from relaxir.frontends.values import Value
 from relaxir.support.dtypes import info
-from relaxir.support.fractions import simplest
-from relaxir.sym import DimLike, Proof, Relation, add, ceildiv, floordiv, max_, min_, mod, mul, product, sub
+from relaxir.sym import DimLike, Proof, Relation, add, ceildiv, floordiv, max_, min_, mod, mul, product, sub, total
 
 
 def floats(x: Arg) -> bool:
@@ -24,9 +25,8 @@ def ratio(x: Arg) -> Ratio | None:
     if isinstance(x, Ratio):
         return x
     if isinstance(x, float):
-        found = simplest(x) if isfinite(x) else None
-        return None if found is None else Ratio(found.numerator, found.denominator)
-    return None if isinstance(x, Value | Relation) else Ratio(x, 1)
+        return Ratio.of(x) if isfinite(x) else None
+    return None if isinstance(x, Value | Relation) else Ratio(x)
 
 
 def arithmetic(
@@ -46,22 +46,6 @@ def arithmetic(
     return convert
 
 
-def added(a: Ratio, b: Ratio) -> Ratio:
-    """Sum of quotients."""
-    top = add(mul(a.numerator, b.denominator), mul(b.numerator, a.denominator))
-    return Ratio(top, mul(a.denominator, b.denominator))
-
-
-def subtracted(a: Ratio, b: Ratio) -> Ratio:
-    """Difference of quotients."""
-    return added(a, Ratio(mul(-1, b.numerator), b.denominator))
-
-
-def multiplied(a: Ratio, b: Ratio) -> Ratio:
-    """Product of quotients."""
-    return Ratio(mul(a.numerator, b.numerator), mul(a.denominator, b.denominator))
-
-
 def quotient(n: Node) -> Arg:
     """True quotient: a number, a `Ratio` of sizes, or a tensor."""
     a, b = n.args["0"], n.args["1"]
@@ -69,7 +53,7 @@ def quotient(n: Node) -> Arg:
         return a / b
     left, right = ratio(a), ratio(b)
     if left is not None and right is not None and surely_positive(n, right.numerator):
-        return multiplied(left, Ratio(right.denominator, right.numerator))
+        return left / right
     return n.emit("divide", n.operand(a, "float64"), n.operand(b, "float64"))
 
 
@@ -123,7 +107,7 @@ def root(n: Node) -> Value:
 def as_float(n: Node) -> Arg:
     """A size as a float."""
     x = n.args["0"]
-    return float(x) if isinstance(x, int) else x if floats(x) else Ratio(x, 1)
+    return float(x) if isinstance(x, int) else x if floats(x) else Ratio(x)
 
 
 def compared(make: Callable[[DimLike, DimLike], Relation], on_floats: str) -> Converter:
@@ -230,14 +214,6 @@ def item_of(n: Node) -> Arg:
     return n.args["0"][n.args["1"]]
 
 
-def total(n: Node) -> DimLike:
-    """Sum of sizes."""
-    result: DimLike = 0
-    for d in n.args["0"]:
-        result = add(result, d)
-    return result
-
-
 def extreme(fn: Callable[..., DimLike], name: str) -> Converter:
     """Larger or smaller of two."""
     return arithmetic(fn, name)
@@ -245,7 +221,7 @@ def extreme(fn: Callable[..., DimLike], name: str) -> Converter:
 
 OPERATOR: Final[Mapping[str, Converter]] = MappingProxyType(
     {
-        "add": arithmetic(add, "add", added),
+        "add": arithmetic(add, "add", operator.add),
         "eq": compared(lambda a, b: Relation("==", a, b), "equal"),
         "floordiv": arithmetic(floordiv, "floor_divide"),
         "ge": compared(lambda a, b: Relation("<=", b, a), "greater_equal"),
@@ -254,13 +230,13 @@ OPERATOR: Final[Mapping[str, Converter]] = MappingProxyType(
         "le": compared(lambda a, b: Relation("<=", a, b), "less_equal"),
         "lt": compared(lambda a, b: Relation("<", a, b), "less"),
         "mod": arithmetic(mod, "floor_mod"),
-        "mul": arithmetic(mul, "multiply", multiplied),
+        "mul": arithmetic(mul, "multiply", operator.mul),
         "ne": compared(differ, "not_equal"),
         "neg": lambda n: mul(-1, n.args["0"]),
         "not_": negation,
         "pos": lambda n: n.args["0"],
         "pow": power,
-        "sub": arithmetic(sub, "subtract", subtracted),
+        "sub": arithmetic(sub, "subtract", operator.sub),
         "truediv": quotient,
     }
 )
@@ -282,7 +258,7 @@ FUNCTION: Final[Mapping[str, Converter]] = MappingProxyType(
         "torch.sym_max": extreme(max_, "maximum"),
         "torch.sym_min": extreme(min_, "minimum"),
         "torch.sym_not": negation,
-        "torch.sym_sum": total,
+        "torch.sym_sum": lambda n: total(n.args["0"]),
     }
 )
 """Functions of sizes by module and name."""

@@ -9,8 +9,8 @@ from math import isfinite, isnan, nan
 from types import MappingProxyType
 from typing import Any, Final
 
+from relaxir.frontends.torch.ratio import Ratio
 from relaxir.support.errors import UnsupportedError
-from relaxir.support.fractions import simplest
 from relaxir.sym import (
     Dim,
     DimLike,
@@ -30,6 +30,7 @@ from relaxir.sym import (
     product,
     sub,
     substitute,
+    total,
 )
 from relaxir.sym.parser import comparison
 
@@ -41,6 +42,7 @@ MAX_SIZE: Final = 2**31
 """Upper bounds from here on say nothing."""
 FUNCTIONS: Final[Mapping[str, Callable[..., DimLike]]] = MappingProxyType(
     {
+        "Add": lambda *xs: total(xs),
         "Mul": lambda *xs: product(xs),
         "FloorDiv": floordiv,
         "CleanDiv": floordiv,
@@ -93,11 +95,6 @@ class Symbols:
             return int(expr)
         args = [self.convert(a) for a in expr.args]
         name = expr.func.__name__
-        if name == "Add":
-            total: DimLike = 0
-            for a in args:
-                total = add(total, a)
-            return total
         if name not in FUNCTIONS:
             raise UnsupportedError(f"size expression {expr} uses `{name}`", code="import-unsupported")
         return FUNCTIONS[name](*args)
@@ -183,27 +180,26 @@ class Symbols:
             ):
                 return self.places[input_name(source), axis]
             case ast.Call(func=ast.Attribute(value=ast.Name(id="math"), attr="trunc" | "floor" as how), args=[inner]):
-                above, below = self.quotient(inner)
+                size = self.quotient(inner)
+                above = size.numerator
                 if how == "floor" or Facts(free_dims(above)).prove_le(0, above) is Proof.PROVED:
-                    return floordiv(above, below)
+                    return floordiv(above, size.denominator)
         raise UnsupportedError("a guard about something else", code="import-unsupported")
 
-    def quotient(self, node: ast.expr) -> tuple[DimLike, int]:
-        """Numerator and denominator of a float computed from sizes; constants count as in `sizes`."""
+    def quotient(self, node: ast.expr) -> Ratio:
+        """A float computed from sizes; constants count as in `sizes`."""
         match node:
             case ast.Constant(value=float(number)) if isfinite(number) and number >= 0:
-                found = simplest(number)
-                return found.numerator, found.denominator
+                return Ratio.of(number)
             case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr="sym_float"), args=[inner]):
-                return self.term(inner), 1
+                return Ratio(self.term(inner))
             case ast.BinOp(left=a, op=ast.Mult(), right=b):
-                (above, below), (above_b, below_b) = self.quotient(a), self.quotient(b)
-                return mul(above, above_b), below * below_b
+                return self.quotient(a) * self.quotient(b)
             case ast.BinOp(left=a, op=ast.Div(), right=b):
-                (above, below), (above_b, below_b) = self.quotient(a), self.quotient(b)
-                if isinstance(above_b, int) and above_b > 0:
-                    return mul(above, below_b), below * above_b
-        return self.term(node), 1
+                divisor = self.quotient(b)
+                if isinstance(divisor.numerator, int) and divisor.numerator > 0:
+                    return self.quotient(a) / divisor
+        return Ratio(self.term(node))
 
     def relax(self, relations: Sequence[Relation], guards: Sequence[str] = ()) -> Mapping[Dim, Dim]:
         """Symbols whose lower bound only follows from torch's bound of 2 for other sizes, with what replaces them.
