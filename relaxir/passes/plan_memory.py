@@ -7,11 +7,15 @@ After:
     T.open_frame(0, size=ceildiv(n * 16, 64) * 64)
     T.alloc_frame(lv0, frame=0, offset=0)
     T.call_kernel(Module.exp, (x, lv0), dims=(n,))
+
+Sizes are formulas in symbols that are at least 1, `n_or_1 = max(n, 1)`: `positive_extents` says why. A symbol counts as
+1, too, where no temporary that it sizes is needed: all of these have no elements, or are scratch memory of kernels that
+do nothing. So frames of tensors such as (0, 2**40) are small: `m_or_1 = max(m * min(n, 1), 1)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
@@ -20,12 +24,13 @@ from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.passes.layout_frame import byte_size, place
 from relaxir.passes.liveness import liveness
 from relaxir.support.names import UniqueNames
-from relaxir.sym import Dim, DimLike, Facts, dim, free_dims, max_, substitute, to_text
+from relaxir.sym import Dim, DimLike, Facts, Proof, dim, free_dims, max_, mul, substitute, to_text
 from relaxir.tir import (
     AllocFrame,
     Assert,
     BindDim,
     Buffer,
+    CallKernel,
     ConstantData,
     For,
     If,
@@ -33,9 +38,11 @@ from relaxir.tir import (
     PrimFunc,
     Seq,
     Stmt,
+    Together,
     While,
     as_expr,
 )
+from relaxir.tir.idle import Needs, happens, least, needs_of, positive
 from relaxir.tir.visit import walk
 
 
@@ -44,6 +51,7 @@ class _Frame:
     """Tensors whose sizes are known where the frame is opened."""
 
     number: int
+    known: frozenset[Dim]
     members: list[Buffer]
 
 
@@ -58,12 +66,14 @@ def _symbols(buffer: Buffer) -> set[Dim]:
 class _Planner:
     """Assigns tensors to frames, then rewrites the statements."""
 
-    def __init__(self, func: PrimFunc) -> None:
+    def __init__(self, func: PrimFunc, programs: Mapping[str, PrimFunc]) -> None:
         self.func = func
+        self.programs = programs
         self.frames: list[_Frame] = []
         self.opened: dict[int, list[_Frame]] = {}  # id of the statement before which frames open
         self.home: dict[Buffer, _Frame] = {}
         self.positive: dict[DimLike, Dim] = {}
+        self.needs: Mapping[DimLike, tuple[Needs, ...]] = {}
         self.opens: dict[int, OpenFrame] = {}
         self.places: dict[Buffer, AllocFrame] = {}
 
@@ -83,7 +93,7 @@ class _Planner:
                 needs = _symbols(s.buffer)
                 frame = next((f for known, f in visible if needs <= known), None)
                 if frame is None:
-                    frame = self._open(opening)
+                    frame = self._open(opening, bound)
                     visible = (*visible, (bound, frame))
                 frame.members.append(s.buffer)
                 self.home[s.buffer] = frame
@@ -102,11 +112,11 @@ class _Planner:
             return visible
         if any(known == bound for known, _ in visible):
             return visible
-        return (*visible, (bound, self._open(at)))
+        return (*visible, (bound, self._open(at, bound)))
 
-    def _open(self, at: Stmt) -> _Frame:
-        """A new frame that is opened before a statement."""
-        frame = _Frame(len(self.frames), [])
+    def _open(self, at: Stmt, known: frozenset[Dim]) -> _Frame:
+        """A new frame that is opened before a statement, where these symbols are known."""
+        frame = _Frame(len(self.frames), known, [])
         self.frames.append(frame)
         self.opened.setdefault(id(at), []).append(frame)
         return frame
@@ -120,6 +130,7 @@ class _Planner:
         lives = liveness(self.func).lifetimes
         extents = tuple(dict.fromkeys(e for b in self.home for e in b.shape))
         self.positive = positive_extents(extents, {s.dim.name for s in walk(body) if isinstance(s, BindDim)})
+        self.needs = self.needed()
         facts = Facts(self.positive.values())
         for frame in self.frames:
             members = [lives[b] for b in frame.members]
@@ -157,11 +168,44 @@ class _Planner:
         """Define what a frame's formulas use, then open it."""
         opening = self.opens[frame.number]
         used = {*free_dims(opening.size), *(s for b in frame.members for s in free_dims(self.places[b].offset or 0))}
-        for e, positive in self.positive.items():
-            if positive in used and positive is not e and positive not in bound:
-                bound.add(positive)
-                yield BindDim(positive, as_expr(max_(e, positive.min)))
+        for e, symbol in self.positive.items():
+            if symbol in used and symbol is not e and symbol not in bound:
+                bound.add(symbol)
+                yield BindDim(symbol, as_expr(max_(mul(e, self.counts(e, frame.known)), symbol.min)))
         yield opening
+
+    def needed(self) -> dict[DimLike, tuple[Needs, ...]]:
+        """For each extent that has a positive symbol, what the temporaries that it sizes are needed for."""
+        uses = dict(scratch_uses(self.func, self.programs))
+        found: dict[DimLike, dict[Needs, None]] = {}
+        for b in self.home:
+            sized = dict.fromkeys(k for e in b.shape for k in ((e,) if e in self.positive else free_dims(e)))
+            own = positive(b.shape)
+            for needs in uses.get(b, (frozenset[DimLike](),)):
+                for k in sized:
+                    found.setdefault(k, {})[(own | needs) - {k}] = None
+        return {k: least(all_needs) for k, all_needs in found.items()}
+
+    def counts(self, extent: DimLike, known: frozenset[Dim]) -> DimLike:
+        """1 where an extent sizes a temporary that is needed, as far as what is known tells; else at most 0."""
+        facts = Facts(known)
+
+        def told(e: DimLike) -> bool:
+            return known.issuperset(free_dims(e)) and facts.prove_le(0, e) is Proof.PROVED
+
+        found = least(frozenset(filter(told, needs)) for needs in self.needs[extent])
+        return happens(found if len(found) <= MOST_NEEDS else (frozenset[DimLike].intersection(*found),))
+
+
+def scratch_uses(func: PrimFunc, programs: Mapping[str, PrimFunc]) -> Iterator[tuple[Buffer, tuple[Needs, ...]]]:
+    """The scratch memory of each kernel call, and what must be positive for the call to use it."""
+    for call in walk(func.body):
+        for c in call.calls if isinstance(call, Together) else (call,):
+            if isinstance(c, CallKernel) and (scratch := programs[c.callee].workspaces):
+                values = dict(zip(programs[c.callee].dims, c.dims, strict=True))
+                needs = needs_of(programs[c.callee])
+                uses = least(positive([substitute(e, values) for e in n]) for n in needs)
+                yield from ((b, uses) for b in c.args[-scratch:])
 
 
 def positive_extents(extents: Sequence[DimLike], taken: set[str]) -> dict[DimLike, Dim]:
@@ -186,6 +230,8 @@ def positive_extents(extents: Sequence[DimLike], taken: set[str]) -> dict[DimLik
     return found
 
 
+MOST_NEEDS: Final = 4
+"""Ways of a symbol to be needed that its formula tells apart."""
 ROUNDING: Final = ("//", "%", "min(", "max(", "ceildiv(", "broadcast(")
 """What the text of an extent has that is more than a polynomial."""
 
@@ -204,7 +250,8 @@ class PlanMemory(Pass):
 
     def run(self, module: IRModule, ctx: PassContext) -> IRModule:
         """Plan each host program on its own."""
+        programs = module.prim_funcs()
         changed: dict[str, AnyFunc | None] = {
-            name: _Planner(f).plan() for name, f in module.prim_funcs().items() if f.is_host
+            name: _Planner(f, programs).plan() for name, f in programs.items() if f.is_host
         }
         return module.with_functions(changed)
