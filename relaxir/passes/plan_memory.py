@@ -8,29 +8,26 @@ After:
     T.alloc_frame(lv0, frame=0, offset=0)
     T.call_kernel(Module.exp, (x, lv0), dims=(n,))
 
-Sizes are formulas in symbols that are at least 1, `n_or_1 = max(n, 1)`: `positive_extents` says why. A symbol counts as
-1, too, where no temporary that it sizes is needed: all of these have no elements, or are scratch memory of kernels that
-do nothing. So frames of tensors such as (0, 2**40) are small: `m_or_1 = max(m * min(n, 1), 1)`.
+Symbols without a minimum stand in sizes as `relaxir.passes.frame_symbols` says: `n_or_1 = max(n, 1)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.passes.base import Level, Pass, PassContext
+from relaxir.passes.frame_symbols import FrameSymbols, frame_symbols
 from relaxir.passes.layout_frame import byte_size, place
 from relaxir.passes.liveness import liveness
-from relaxir.support.names import UniqueNames
-from relaxir.sym import Dim, DimLike, Facts, Proof, dim, free_dims, max_, mul, substitute, to_text
+from relaxir.sym import Dim, Facts, free_dims
 from relaxir.tir import (
     AllocFrame,
     Assert,
     BindDim,
     Buffer,
-    CallKernel,
     ConstantData,
     For,
     If,
@@ -38,11 +35,9 @@ from relaxir.tir import (
     PrimFunc,
     Seq,
     Stmt,
-    Together,
     While,
     as_expr,
 )
-from relaxir.tir.idle import Needs, happens, least, needs_of, positive
 from relaxir.tir.visit import walk
 
 
@@ -72,8 +67,7 @@ class _Planner:
         self.frames: list[_Frame] = []
         self.opened: dict[int, list[_Frame]] = {}  # id of the statement before which frames open
         self.home: dict[Buffer, _Frame] = {}
-        self.positive: dict[DimLike, Dim] = {}
-        self.needs: Mapping[DimLike, tuple[Needs, ...]] = {}
+        self.symbols = FrameSymbols({}, {})
         self.opens: dict[int, OpenFrame] = {}
         self.places: dict[Buffer, AllocFrame] = {}
 
@@ -128,13 +122,12 @@ class _Planner:
         if not self.frames:
             return self.func
         lives = liveness(self.func).lifetimes
-        extents = tuple(dict.fromkeys(e for b in self.home for e in b.shape))
-        self.positive = positive_extents(extents, {s.dim.name for s in walk(body) if isinstance(s, BindDim)})
-        self.needs = self.needed()
-        facts = Facts(self.positive.values())
+        taken = {s.dim.name for s in walk(body) if isinstance(s, BindDim)} | {d.name for d in self.func.dims}
+        self.symbols = frame_symbols(self.func, self.home, self.programs, taken)
+        facts = Facts(self.symbols.positive.values())
         for frame in self.frames:
             members = [lives[b] for b in frame.members]
-            shapes = [tuple(self.extent(d) for d in b.shape) for b in frame.members]
+            shapes = [tuple(map(self.symbols.extent, b.shape)) for b in frame.members]
             sizes = [byte_size(s, b.dtype, facts) for s, b in zip(shapes, frame.members, strict=True)]
             placement = place(members, sizes, facts)
             self.opens[frame.number] = OpenFrame(frame.number, placement.size)
@@ -158,82 +151,15 @@ class _Planner:
             return replace(stmt, body=self.rewrite(stmt.body, set(bound)))
         return self.places[stmt.buffer] if isinstance(stmt, AllocFrame) else stmt
 
-    def extent(self, e: DimLike) -> DimLike:
-        """An extent as sizes are computed with: in positive symbols."""
-        if e in self.positive:
-            return self.positive[e]
-        return substitute(e, {d: self.positive[d] for d in free_dims(e)})
-
     def open(self, frame: _Frame, bound: set[Dim]) -> Iterator[Stmt]:
         """Define what a frame's formulas use, then open it."""
         opening = self.opens[frame.number]
         used = {*free_dims(opening.size), *(s for b in frame.members for s in free_dims(self.places[b].offset or 0))}
-        for e, symbol in self.positive.items():
+        for e, symbol in self.symbols.positive.items():
             if symbol in used and symbol is not e and symbol not in bound:
                 bound.add(symbol)
-                yield BindDim(symbol, as_expr(max_(mul(e, self.counts(e, frame.known)), symbol.min)))
+                yield BindDim(symbol, as_expr(self.symbols.value(e, frame.known)))
         yield opening
-
-    def needed(self) -> dict[DimLike, tuple[Needs, ...]]:
-        """For each extent that has a positive symbol, what the temporaries that it sizes are needed for."""
-        uses = dict(scratch_uses(self.func, self.programs))
-        found: dict[DimLike, dict[Needs, None]] = {}
-        for b in self.home:
-            sized = dict.fromkeys(k for e in b.shape for k in ((e,) if e in self.positive else free_dims(e)))
-            own = positive(b.shape)
-            for needs in uses.get(b, (frozenset[DimLike](),)):
-                for k in sized:
-                    found.setdefault(k, {})[(own | needs) - {k}] = None
-        return {k: least(all_needs) for k, all_needs in found.items()}
-
-    def counts(self, extent: DimLike, known: frozenset[Dim]) -> DimLike:
-        """1 where an extent sizes a temporary that is needed, as far as what is known tells; else at most 0."""
-        facts = Facts(known)
-
-        def told(e: DimLike) -> bool:
-            return known.issuperset(free_dims(e)) and facts.prove_le(0, e) is Proof.PROVED
-
-        found = least(frozenset(filter(told, needs)) for needs in self.needs[extent])
-        return happens(found if len(found) <= MOST_NEEDS else (frozenset[DimLike].intersection(*found),))
-
-
-def scratch_uses(func: PrimFunc, programs: Mapping[str, PrimFunc]) -> Iterator[tuple[Buffer, tuple[Needs, ...]]]:
-    """The scratch memory of each kernel call, and what must be positive for the call to use it."""
-    for call in walk(func.body):
-        for c in call.calls if isinstance(call, Together) else (call,):
-            if isinstance(c, CallKernel) and (scratch := programs[c.callee].workspaces):
-                values = dict(zip(programs[c.callee].dims, c.dims, strict=True))
-                needs = needs_of(programs[c.callee])
-                uses = least(positive([substitute(e, values) for e in n]) for n in needs)
-                yield from ((b, uses) for b in c.args[-scratch:])
-
-
-def positive_extents(extents: Sequence[DimLike], taken: set[str]) -> dict[DimLike, Dim]:
-    """For each symbol, and each extent that is more than a polynomial of symbols, a symbol that is at least 1.
-
-    Sizes of 0 then count as 1, and quotients are opaque: that makes far more orders provable, and costs memory only
-    where a size is 0.
-    """
-    opaque = [e for e in extents if not isinstance(e, int | Dim) and any(w in to_text(e) for w in ROUNDING)]
-    plain = {d: None for e in extents if e not in opaque for d in free_dims(e)}
-    names = UniqueNames(taken | {d.name for e in extents for d in free_dims(e)})
-    found: dict[DimLike, Dim] = {}
-    for e in (*sorted(plain, key=lambda d: d.name), *opaque):
-        if isinstance(e, Dim) and (e.min > 0 or e.max == 0):
-            found[e] = e
-            continue
-        low = e.multiple_of if isinstance(e, Dim) else 1
-        stem = f"{e.name}_or_{low}" if isinstance(e, Dim) else "extent"
-        high = e.max if isinstance(e, Dim) else None
-        symbol = dim(names.add(stem), min=low, max=high, multiple_of=low)
-        found[e] = symbol
-    return found
-
-
-MOST_NEEDS: Final = 4
-"""Ways of a symbol to be needed that its formula tells apart."""
-ROUNDING: Final = ("//", "%", "min(", "max(", "ceildiv(", "broadcast(")
-"""What the text of an extent has that is more than a polynomial."""
 
 
 def _items(stmt: Stmt) -> tuple[Stmt, ...]:

@@ -22,7 +22,7 @@ from functools import reduce
 from operator import and_, or_
 from typing import TypeAlias
 
-from relaxir.sym import Dim, DimLike, Facts, Proof, free_dims, max_, min_, split_factors
+from relaxir.sym import Dim, DimLike, Facts, Proof, counting_factors, free_dims, max_, min_
 from relaxir.tir.access import as_dim
 from relaxir.tir.buffer import Buffer, Scope
 from relaxir.tir.expr import Expr, as_expr
@@ -124,9 +124,8 @@ def _effects(stmt: Stmt, needs: Needs, local: frozenset[Buffer | Dim]) -> Iterat
 
 def _open(extent: DimLike) -> Needs:
     """What must be positive for an extent to be: its factors, without those that always are."""
-    facts = Facts(free_dims(extent))
-    number, factors = split_factors(extent)
-    if number <= 0 or (len(factors) > 1 and any(facts.prove_le(0, f) is not Proof.PROVED for f in factors)):
+    facts, factors = Facts(free_dims(extent)), counting_factors(extent)
+    if len(factors) > 1 and any(facts.prove_le(0, f) is not Proof.PROVED for f in factors):
         factors = (extent,)
     return frozenset(f for f in factors if facts.prove_le(1, f) is not Proof.PROVED)
 
