@@ -13,7 +13,7 @@ from relaxir.ir.expr import Array
 from relaxir.runtime.signature import Signature, TensorSpec
 from relaxir.support.arrays import DAMAGE
 from relaxir.support.bfloat16 import float32_to_bfloat16
-from relaxir.support.dtypes import info
+from relaxir.support.dtypes import Kind, info
 from relaxir.support.errors import ArgumentError, LoadError
 from relaxir.sym import Dim, DimLike, SymError, evaluate, free_dims
 
@@ -94,7 +94,7 @@ def read_arrays(path: Path) -> Iterator[tuple[str, Array]]:
 def make_inputs(
     signature: Signature, sizes: Mapping[str, int], seed: int, have: Mapping[str, Array], default: int = 1
 ) -> dict[str, Array]:
-    """Random inputs for those not in ``have``: normal floats, integers 0 or 1 (safe as indices), bools.
+    """Random inputs for those not in ``have``: normal floats, integers that are safe where they are used, bools.
 
     A symbol has its size from ``sizes``, else from the arrays that are there, else ``default`` within its range.
     """
@@ -134,10 +134,25 @@ def seen(signature: Signature, have: Mapping[str, Array]) -> Iterator[tuple[str,
 
 
 def sample(spec: TensorSpec, world: Mapping[str, int], rng: np.random.Generator) -> Array:
-    """A random array of one input's type."""
+    """A random array of one input's type.
+
+    Positions are drawn from all there are, numbers of 8 bits (pixels, quantised data) from all of theirs, and other
+    integers are 0 or 1: good as masks, sizes and counts.
+    """
     shape = tuple(evaluate(e, world) for e in spec.type.shape)
     row = info(spec.type.dtype)
     if not row.is_float:
-        return rng.integers(0, 2, shape).astype(row.numpy)
+        low, high = integer_range(spec, world)
+        return rng.integers(low, high, shape).astype(row.numpy)
     values = rng.standard_normal(shape)
     return float32_to_bfloat16(values) if spec.type.dtype == "bfloat16" else values.astype(row.numpy)
+
+
+def integer_range(spec: TensorSpec, world: Mapping[str, int]) -> tuple[int, int]:
+    """Where `sample` draws the integers of an input: the least, and the one after the largest."""
+    if spec.below is not None:
+        return 0, max(evaluate(spec.below, world), 1)
+    row = info(spec.type.dtype)
+    if row.bits != 8 or not row.is_integer or spec.element:
+        return 0, 2
+    return (0, 256) if row.kind is Kind.UINT else (-128, 128)

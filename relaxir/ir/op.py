@@ -210,6 +210,7 @@ class Op(Generic[A]):
     Attrs: ClassVar[type[Attrs]] = Attrs
     kind: ClassVar[OpKind] = OpKind.OPAQUE
     pure: ClassVar[bool] = True
+    moves: ClassVar[bool] = False  # every number of the result is one of an operand (positions and conditions aside)
     examples: ClassVar[tuple[Example, ...]] = ()
     bad_examples: ClassVar[tuple[BadExample, ...]] = ()
 
@@ -252,6 +253,10 @@ class Op(Generic[A]):
     def decompose(self, args: tuple[Expr, ...], attrs: A, bb: BlockBuilder) -> Expr | None:
         """Express the call by simpler operators (emitted into ``bb``), or None where `lower` is the way."""
         return None
+
+    def positions(self, args: tuple[Expr, ...], attrs: A) -> Mapping[int, DimLike]:
+        """Operands whose elements are positions, with the extent that they stay below (the least, if several)."""
+        return {}
 
     def monotone(self, attrs: A, dtype: str) -> int:
         """1 where a larger operand never gives a smaller result, -1 where it never gives a larger one, else 0.

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
 import numpy as np
 
 from relaxir.ir.attrs import Attrs
-from relaxir.ir.expr import Array
+from relaxir.ir.expr import Array, Constant
+from relaxir.ir.expr import Expr as GraphExpr
 from relaxir.ir.op import BadExample, Example
 from relaxir.ops.binary import BAD_PAIRS
 from relaxir.ops.common import ALL, BOOL, INTEGERS, NUMERIC
 from relaxir.ops.elementwise import Binary, Unary, binary_examples
 from relaxir.support.dtypes import info
+from relaxir.sym import DimLike
 from relaxir.tir import BinOp, Expr, Intrinsic, binary, call, const, select
 
 BAD_BOOL: Final = (BadExample(("bool[n]", "bool[n]"), "dtype-mismatch", "a must be one of"),)
@@ -45,6 +48,12 @@ class Equal(Equality):
     name = "equal"
     op = BinOp.EQ
     ufunc = np.equal
+
+    def positions(self, args: tuple[GraphExpr, ...], attrs: Attrs) -> Mapping[int, DimLike]:
+        """What is compared with several integers is one of them: ``equal(x, arange(n))`` makes x one-hot."""
+        choices = {1 - n: a.data for n, a in enumerate(args) if isinstance(a, Constant) and a.data.size > 1}
+        largest = {n: int(c.max()) for n, c in choices.items() if c.dtype.kind in "iu"}
+        return {n: c + 1 for n, c in largest.items() if c > 0}
 
 
 class NotEqual(Equality):

@@ -194,6 +194,7 @@ class Compress(Op["Compress.Attrs"]):
         axis: int | None = None
 
     name = "compress"
+    moves = True
     params = (Param("x"), Param("condition", "vector", ("bool",)))
     examples = (
         Example(("f32[n, 4]", "bool[n]"), "f32[nz, 4]", Attrs(0)),

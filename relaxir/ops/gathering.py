@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -9,10 +10,11 @@ import numpy as np
 
 from relaxir.ir.attrs import Attrs as BaseAttrs
 from relaxir.ir.expr import Array
+from relaxir.ir.expr import Expr as GraphExpr
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
-from relaxir.ops.kernels import check_index, index_of, input_of, output_of, within
-from relaxir.sym import DimLike, dim, sub
+from relaxir.ops.kernels import check_index, extent_of, index_of, input_of, output_of, within
+from relaxir.sym import DimLike, dim, min_, sub
 from relaxir.tir import Buffer, Expr, PrimFunc, ProgramBuilder, as_expr, cast, const, eq, maximum, minimum, select
 
 INDICES: Final = ("int32", "int64")
@@ -42,6 +44,7 @@ class Take(Op["Take.Attrs"]):
         mode: Literal["raise", "clip", "wrap"] = "raise"
 
     name = "take"
+    moves = True
     params = (Param("x"), Param("indices", "any shape", INDICES))
     kind = OpKind.INJECTIVE
     examples = (
@@ -63,6 +66,10 @@ class Take(Op["Take.Attrs"]):
             ctx.fail("axis 0 is out of range for rank 0", code="axis-range")
         axis = ctx.axis(attrs.axis, x.rank)
         return TensorType((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)
+
+    def positions(self, args: tuple[GraphExpr, ...], attrs: Take.Attrs) -> Mapping[int, DimLike]:
+        """Indices are along the axis."""
+        return {1: extent_of(args[0], attrs.axis)}
 
     def lower(self, args: tuple[TensorType, ...], attrs: Take.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:
         """A stage that checks every index once, then loads; what other modes make of an empty axis is guarded."""
@@ -117,6 +124,7 @@ class GatherElements(Op["GatherElements.Attrs"]):
         axis: int = 0
 
     name = "gather_elements"
+    moves = True
     params = (Param("x"), Param("indices", "x's rank", INDICES))
     kind = OpKind.INJECTIVE
     examples = (
@@ -133,6 +141,10 @@ class GatherElements(Op["GatherElements.Attrs"]):
         x, indices = ctx.tensor(args, 0, "x"), index_operand(args, 1, ctx)
         element_indices(x, indices, attrs.axis, ctx)
         return TensorType(indices.shape, x.dtype)
+
+    def positions(self, args: tuple[GraphExpr, ...], attrs: GatherElements.Attrs) -> Mapping[int, DimLike]:
+        """Indices are along the axis."""
+        return {1: extent_of(args[0], attrs.axis)}
 
     def lower(self, args: tuple[TensorType, ...], attrs: GatherElements.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:
         """A stage that checks the indices, then loads."""
@@ -183,6 +195,7 @@ class GatherND(Op["GatherND.Attrs"]):
         batch_dims: int = 0
 
     name = "gather_nd"
+    moves = True
     params = (Param("x"), Param("indices", "positions in the last axis", INDICES))
     kind = OpKind.INJECTIVE
     examples = (
@@ -202,6 +215,10 @@ class GatherND(Op["GatherND.Attrs"]):
         for a in range(attrs.batch_dims):
             ctx.require_equal(x.shape[a], indices.shape[a], f"batch axis {a} of x and of indices")
         return TensorType((*indices.shape[:-1], *x.shape[attrs.batch_dims + depth :]), x.dtype)
+
+    def positions(self, args: tuple[GraphExpr, ...], attrs: GatherND.Attrs) -> Mapping[int, DimLike]:
+        """Indices are along the axes after the batch."""
+        return least_extent(args, attrs.batch_dims)
 
     def lower(self, args: tuple[TensorType, ...], attrs: GatherND.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:
         """One checking stage per position, then loads."""
@@ -235,6 +252,12 @@ def position_depth(x: TensorType, indices: TensorType, batch: int, ctx: InferCtx
             f"positions of {depth} entries after {batch} batch axes do not fit rank {x.rank}", code="rank-mismatch"
         )
     return depth
+
+
+def least_extent(args: tuple[GraphExpr, ...], first: int) -> Mapping[int, DimLike]:
+    """What `Op.positions` gives where the last axis of args[1] has one for each axis of args[0] from ``first``."""
+    named = [extent_of(args[0], first + n) for n in range(int(str(extent_of(args[1], -1))))]
+    return {1: min_(*named)} if named else {}
 
 
 def check_positions(f: ProgramBuilder, op: str, x: Buffer, indices: Buffer, batch: int) -> None:
@@ -283,6 +306,10 @@ class OneHot(Op["OneHot.Attrs"]):
         ctx.require_equal(values.shape[0], 2, "length of values and number of states")
         ctx.require_at_least(0, attrs.depth, "depth")
         return TensorType((*indices.shape[:axis], attrs.depth, *indices.shape[axis:]), values.dtype)
+
+    def positions(self, args: tuple[GraphExpr, ...], attrs: OneHot.Attrs) -> Mapping[int, DimLike]:
+        """Indices are along the new axis."""
+        return {0: attrs.depth}
 
     def lower(self, args: tuple[TensorType, ...], attrs: OneHot.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:
         """Compare and select."""

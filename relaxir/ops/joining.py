@@ -54,6 +54,7 @@ class Concat(Op["Concat.Attrs"]):
         axis: int = 0
 
     name = "concat"
+    moves = True
     params = (Param("parts", "at least one tensor", variadic=True),)
     kind = OpKind.INJECTIVE
     examples = (
@@ -114,6 +115,7 @@ class Stack(Op["Stack.Attrs"]):
         axis: int = 0
 
     name = "stack"
+    moves = True
     params = (Param("parts", "tensors of one shape", variadic=True),)
     kind = OpKind.INJECTIVE
     examples = (
@@ -166,6 +168,7 @@ class Split(Op["Split.Attrs"]):
         axis: int = 0
 
     name = "split"
+    moves = True
     kind = OpKind.INJECTIVE
     examples = (
         Example(("f32[2 * n, 4]",), ("f32[n, 4]", "f32[n, 4]"), Attrs(2)),
@@ -242,6 +245,7 @@ class Tile(Op["Tile.Attrs"]):
         repeats: tuple[DimLike, ...]
 
     name = "tile"
+    moves = True
     kind = OpKind.INJECTIVE
     examples = (
         Example(("f32[n, 2]",), "f32[3 * n, 4]", Attrs((3, 2))),
@@ -292,6 +296,7 @@ class Repeat(Op["Repeat.Attrs"]):
         axis: int = 0
 
     name = "repeat"
+    moves = True
     kind = OpKind.INJECTIVE
     examples = (
         Example(("f32[n, 2]",), "f32[3 * n, 2]", Attrs(3)),

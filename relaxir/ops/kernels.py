@@ -123,6 +123,12 @@ def within(index: Expr, extent: DimLike) -> Expr:
     return (index >= 0) & (index < extent)
 
 
+def extent_of(x: GraphExpr, axis: int) -> DimLike:
+    """One extent of an operand, for `Op.positions`."""
+    assert isinstance(x.type, TensorType)
+    return x.type.shape[axis]
+
+
 def check_index(op: str, value: Expr, extent: DimLike, axis: int) -> Assert:
     """Fail the call unless ``-extent <= value < extent``."""
     wide = cast(value, "int64")

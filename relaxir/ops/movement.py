@@ -33,6 +33,7 @@ class Reshape(Op["Reshape.Attrs"]):
         shape: tuple[DimLike, ...]
 
     name = "reshape"
+    moves = True
     kind = OpKind.INJECTIVE
     examples = (
         Example(("f32[n, 4]",), "f32[4 * n]", Attrs((4 * dim("n"),))),
@@ -85,6 +86,7 @@ class PermuteDims(Op["PermuteDims.Attrs"]):
         axes: tuple[int, ...] = ()
 
     name = "permute_dims"
+    moves = True
     kind = OpKind.INJECTIVE
     examples = (
         Example(("f32[n, m, 4]",), "f32[4, n, m]", Attrs((2, 0, 1))),
@@ -136,6 +138,7 @@ class ExpandDims(Op["ExpandDims.Attrs"]):
         axes: tuple[int, ...]
 
     name = "expand_dims"
+    moves = True
     kind = OpKind.INJECTIVE
     examples = (
         Example(("f32[n, 4]",), "f32[1, n, 4, 1]", Attrs((0, -1))),
@@ -182,6 +185,7 @@ class Squeeze(Op["Squeeze.Attrs"]):
         axes: tuple[int, ...]
 
     name = "squeeze"
+    moves = True
     kind = OpKind.INJECTIVE
     examples = (
         Example(("f32[1, n, 1]",), "f32[n]", Attrs((0, 2))),
@@ -233,6 +237,7 @@ class BroadcastTo(Op["BroadcastTo.Attrs"]):
         shape: tuple[DimLike, ...]
 
     name = "broadcast_to"
+    moves = True
     kind = OpKind.BROADCAST
     examples = (
         Example(("f32[4]",), "f32[n, 4]", Attrs((dim("n"), 4))),

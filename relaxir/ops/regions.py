@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import inf, nan
@@ -13,10 +13,11 @@ import numpy as np
 
 from relaxir.ir.attrs import Attrs as BaseAttrs
 from relaxir.ir.expr import Array
+from relaxir.ir.expr import Expr as GraphExpr
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, Param
 from relaxir.ir.types import TensorType, Type
 from relaxir.ops.common import FLOATS, check_dtype, check_same_dtype, compute_dtype, load_wide, widen
-from relaxir.ops.kernels import assign, cell, input_of, let, loop, output_of, scoped, seq, when, within
+from relaxir.ops.kernels import assign, cell, extent_of, input_of, let, loop, output_of, scoped, seq, when, within
 from relaxir.sym import DimLike, add, mul
 from relaxir.tir import (
     Assert,
@@ -124,6 +125,10 @@ class RoiAlign(Op[RoiAlignAttrs]):
         for axis in (2, 3):
             ctx.require_at_least(1, x.shape[axis], f"extent of axis {axis} of x")
         return TensorType((rois.shape[0], x.shape[1], attrs.output_height, attrs.output_width), x.dtype)
+
+    def positions(self, args: tuple[GraphExpr, ...], attrs: RoiAlignAttrs) -> Mapping[int, DimLike]:
+        """Images of the batch."""
+        return {2: extent_of(args[0], 0)}
 
     def lower(self, args: tuple[TensorType, ...], attrs: RoiAlignAttrs, out: tuple[TensorType, ...]) -> PrimFunc:
         """Begin, bin and sample count of every region, then a serial sum of samples per bin."""

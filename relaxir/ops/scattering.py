@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -11,10 +11,11 @@ import numpy as np
 
 from relaxir.ir.attrs import Attrs as BaseAttrs
 from relaxir.ir.expr import Array
+from relaxir.ir.expr import Expr as GraphExpr
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
-from relaxir.ops.gathering import INDICES, check_positions, element_indices, index_operand, position_depth
-from relaxir.ops.kernels import check_index, index_of, input_of, loop, nest, output_of
+from relaxir.ops.gathering import INDICES, check_positions, element_indices, index_operand, least_extent, position_depth
+from relaxir.ops.kernels import check_index, extent_of, index_of, input_of, loop, nest, output_of
 from relaxir.sym import DimLike, floordiv, mod, mul
 from relaxir.tir import Combine, Expr, PrimFunc, ProgramBuilder, Store, as_expr
 
@@ -81,6 +82,10 @@ class ScatterElements(Op["ScatterElements.Attrs"]):
         for a, (have, want) in enumerate(zip(updates.shape, indices.shape, strict=True)):
             ctx.require_equal(have, want, f"axis {a} of updates and of indices")
         return x
+
+    def positions(self, args: tuple[GraphExpr, ...], attrs: ScatterElements.Attrs) -> Mapping[int, DimLike]:
+        """Indices are along the axis."""
+        return {1: extent_of(args[0], attrs.axis)}
 
     def lower(
         self, args: tuple[TensorType, ...], attrs: ScatterElements.Attrs, out: tuple[TensorType, ...]
@@ -149,6 +154,10 @@ class ScatterND(Op["ScatterND.Attrs"]):
         for a, (u, w) in enumerate(zip(updates.shape, want, strict=True)):
             ctx.require_equal(u, w, f"axis {a} of updates and of what indices address")
         return x
+
+    def positions(self, args: tuple[GraphExpr, ...], attrs: ScatterND.Attrs) -> Mapping[int, DimLike]:
+        """Indices are along the first axes."""
+        return least_extent(args, 0)
 
     def lower(self, args: tuple[TensorType, ...], attrs: ScatterND.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:
         """Checks, a copy, then all positions in order for each element of a slice."""

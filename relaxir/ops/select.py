@@ -35,6 +35,7 @@ class Where(Op[Attrs]):
     """
 
     name = "where"
+    moves = True
     params = (
         Param("condition", "bool, broadcasts with a and b", ("bool",)),
         Param("a", "taken where the condition holds"),
@@ -208,6 +209,7 @@ class AsType(Unary[AsTypeAttrs]):
     """
 
     name = "astype"
+    moves = True
     Attrs = AsTypeAttrs
     examples = (
         Example(("f32[n, 3]",), "i32[n, 3]", AsTypeAttrs("int32"), low=-9.0, high=9.0),

@@ -46,6 +46,7 @@ class StridedSlice(Op["StridedSlice.Attrs"]):
             return self.step or (1,) * len(self.axes)
 
     name = "strided_slice"
+    moves = True
     kind = OpKind.INJECTIVE
     examples = (
         Example(("f32[n + 1, 4]",), "f32[n, 2]", Attrs((0, -1), (1, 0), (dim("n"), 2), (1, 2))),
@@ -217,6 +218,7 @@ class Flip(Op["Flip.Attrs"]):
         axes: tuple[int, ...] = ()
 
     name = "flip"
+    moves = True
     kind = OpKind.INJECTIVE
     examples = (
         Example(("f32[n, 3]",), "f32[n, 3]", Attrs((0,))),
@@ -260,6 +262,7 @@ class Roll(Op["Roll.Attrs"]):
         axes: tuple[int, ...]
 
     name = "roll"
+    moves = True
     kind = OpKind.INJECTIVE
     examples = (
         Example(("f32[n, 3]",), "f32[n, 3]", Attrs((2, -1), (0, 1))),
@@ -374,6 +377,7 @@ class ReverseSequence(Op["ReverseSequence.Attrs"]):
         time_axis: int = 0
 
     name = "reverse_sequence"
+    moves = True
     params = (Param("x"), Param("lengths", "one per batch", ("int32", "int64")))
     kind = OpKind.INJECTIVE
     examples = (

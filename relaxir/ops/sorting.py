@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from relaxir.ir.attrs import Attrs as BaseAttrs
 from relaxir.ir.expr import Array
+from relaxir.ir.expr import Expr as GraphExpr
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, Param
 from relaxir.ir.types import TensorType, TupleType, Type
 from relaxir.ops.common import NUMERIC
@@ -47,6 +49,7 @@ class Sort(Op[SortAttrs]):
     """
 
     name = "sort"
+    moves = True
     Attrs = SortAttrs
     examples = (
         Example(("f32[n, 4]",), "f32[n, 4]", SortAttrs()),
@@ -260,6 +263,10 @@ class Bincount(Op["Bincount.Attrs"]):
             ctx.fail(f"x must have rank 1, got {x.rank}", code="rank-mismatch")
         ctx.require_at_least(0, attrs.size, "size")
         return TensorType((attrs.size,), "int64")
+
+    def positions(self, args: tuple[GraphExpr, ...], attrs: Bincount.Attrs) -> Mapping[int, DimLike]:
+        """The bins."""
+        return {0: attrs.size}
 
     def lower(self, args: tuple[TensorType, ...], attrs: Bincount.Attrs, out: tuple[TensorType, ...]) -> PrimFunc:
         """Zeros, then one serial pass."""

@@ -8,17 +8,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from relaxir.ir.expr import Function
+from relaxir.ir.positions import extents_of_positions
 from relaxir.ir.types import FuncType, ShapeType, TensorType, TupleType, Type, describe, free_dims_of_type, parse_type
-from relaxir.sym import Dim, dim
+from relaxir.sym import Dim, DimLike, dim, parse, to_text
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One tensor of a signature; ``element`` names the format of its elements where ml_dtypes has a type for it."""
+    """One tensor of a signature.
+
+    ``element`` names the format of its elements where ml_dtypes has a type for it. Where they are positions (token ids,
+    indices), ``below`` is the least extent of what they index; None: they are not, or it is not known.
+    """
 
     name: str
     type: TensorType
     element: str = ""
+    below: DimLike | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,8 @@ def signature_of(name: str, func: Function) -> Signature:
 
     Its attribute ``elements`` has the element format of each input, then of each output.
     """
-    inputs = tuple(s for p in func.params for s in flatten(p.name, p.type))
+    below = extents_of_positions(func)
+    inputs = tuple(replace(s, below=below.get(p)) for p in func.params for s in flatten(p.name, p.type))
     single = not isinstance(func.ret, TupleType)
     outputs = flatten("out", func.ret) if not single else flatten("out0", func.ret)
     names = func.attrs.get("output_names")
@@ -90,6 +97,7 @@ def to_json(signatures: Sequence[Signature], extra: Mapping[str, Any]) -> str:
                 "symbols": {n: [d.min, d.max, d.multiple_of] for n, d in sorted(symbols.items())},
                 "inputs": [[i.name, describe(i.type), i.element] for i in s.inputs],
                 "outputs": [[o.name, describe(o.type), o.element] for o in s.outputs],
+                "positions": {str(n): to_text(i.below) for n, i in enumerate(s.inputs) if i.below is not None},
                 "where": list(s.where),
                 "reuse": [list(pair) for pair in s.reuse],
             }
@@ -110,6 +118,8 @@ def from_json(text: str) -> tuple[tuple[Signature, ...], Mapping[str, Any]]:
         inputs, outputs = (
             tuple(TensorSpec(n, parse_type(t, scope), e) for n, t, e in f[k]) for k in ("inputs", "outputs")
         )
+        below = {int(n): parse(text, scope) for n, text in f.get("positions", {}).items()}
+        inputs = tuple(replace(s, below=below.get(n)) for n, s in enumerate(inputs))
         reuse = tuple((int(i), int(j)) for i, j in f.get("reuse", ()))
         signatures.append(Signature(f["name"], inputs, outputs, f["single"], tuple(f["where"]), reuse))
     return tuple(signatures), data

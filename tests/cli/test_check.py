@@ -10,14 +10,17 @@ import numpy as np
 import pytest
 
 import relaxir as rx
+from relaxir import op
 from relaxir.cli.stages import COMPILED, Comparison
-from relaxir.ir import IRModule
-from relaxir.ir.expr import Bind, Binding, OpCall
+from relaxir.ir import IRModule, TensorType, Var
+from relaxir.ir.expr import Bind, Binding, OpCall, const
 from relaxir.ir.rewrite import Rewriter, map_functions
 from relaxir.ops import TABLE
 from relaxir.passes import Pass, PassContext, Pipeline
 from relaxir.pipelines import DEFAULT
 from relaxir.runtime.signature import signature_of
+from relaxir.sym import dim
+from tests.building import dataflow
 from tests.cli.conftest import Run
 from tests.e2e import models
 
@@ -159,3 +162,22 @@ def test_formats_held_as_bits(relaxir: Run, tmp_path: Path, kind: str) -> None:
         results = tmp_path / "results.npy"
         assert relaxir("run", path, "-s", "n=3", "-o", results).exit_code == 0
         assert relaxir("run", path, "-i", results).exit_code == 0
+
+
+def test_models_of_positions_are_given_all_of_them(relaxir: Run, tmp_path: Path) -> None:
+    """Rows after the second matter: with 0 and 1 alone, these are told from each other by nothing."""
+    ids = Var("ids", TensorType((dim("n"),), "int32"))
+    pixels = Var("pixels", TensorType((dim("n"), 1), "uint8"))
+    table = const(np.arange(300, dtype=np.float32).reshape(100, 3))
+
+    def lookup(emit: Callable[..., Var], ids: Var, pixels: Var) -> list[Var]:
+        return [emit(op.take(table, ids)), emit(op.astype(pixels, "float32"))]
+
+    path = tmp_path / "lookup.rx"
+    dataflow(lookup, ids, pixels).save(path)
+    assert relaxir("check", path).exit_code == 0
+    relaxir("run", path, "-s", "n=64", "-o", tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as out:
+        rows, values = out.values()
+        assert rows.max() > 200
+        assert values.max() > 200
