@@ -16,13 +16,13 @@ results are all empty does nothing at all, so that its scratch memory, which oth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import and_, or_
 from typing import TypeAlias
 
-from relaxir.sym import Dim, DimLike, Facts, Proof, counting_factors, free_dims, max_, min_
+from relaxir.sym import Dim, DimLike, Facts, Proof, counting_factors, evaluate, free_dims, max_, min_
 from relaxir.tir.access import as_dim
 from relaxir.tir.buffer import Buffer, Scope
 from relaxir.tir.expr import Expr, as_expr
@@ -51,6 +51,11 @@ def needs_of(func: PrimFunc) -> tuple[Needs, ...]:
     """
     found = _effects(func.body, frozenset(), frozenset(func.scratch))
     return least(positive(s.buffer.shape) if isinstance(s, Store) else needs for s, needs in found) or (frozenset(),)
+
+
+def is_idle(func: PrimFunc, sizes: Mapping[str, int]) -> bool:
+    """Whether a kernel with temporaries does nothing at these sizes: it touches no scratch memory then."""
+    return func.workspaces > 0 and evaluate(happens(needs_of(func)), sizes) < 1
 
 
 def positive(extents: Sequence[DimLike]) -> Needs:
