@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from relaxir.cost import TargetInfo
 from relaxir.ir.expr import Array, CallDPS, Check, Function
 from relaxir.ir.module import IRModule
 from relaxir.ir.rewrite import all_bindings
-from relaxir.ir.types import free_dims_of_type
+from relaxir.ir.types import TupleType, Type, free_dims_of_type
 from relaxir.ir.verify import check_module
 from relaxir.ops import TABLE
 from relaxir.passes import Instrument, Pass, PassContext
@@ -112,23 +112,33 @@ def from_torch(program: object) -> IRModule:
 
 
 def evaluate(module: IRModule, name: str, *arrays: object) -> Array | tuple[Array, ...]:
-    """Run a function in the NumPy reference interpreter, at any stage of the IR."""
+    """Run a function in the NumPy reference interpreter, at any stage of the IR.
+
+    Arrays and results are as compiled functions take and give them; host programs know bfloat16 as bits in uint16 only.
+    """
     check_kind("module", module, IRModule, "build one with rx.BlockBuilder, rx.parse or rx.from_onnx")
     check_kind("name", name, str, 'the function comes before the arrays: rx.evaluate(module, "main", x)')
     func = module.functions.get(name)
+    result: Array | tuple[Array, ...]
     given = (array_of(f"{name}: argument {n}", a) for n, a in enumerate(arrays))
     values = [held(a, "bfloat16", np.dtype(np.uint16)) for a in given]
-    specs = signature_of(name, func) if isinstance(func, Function) and func.attrs.get("elements") else None
-    if specs is None:
-        result: Array | tuple[Array, ...] = interpret(module, name, *values)
+    if not isinstance(func, Function):
+        result = interpret(module, name, *values)
         return result
+    specs = signature_of(name, func)
     if len(values) == len(specs.inputs):
         pairs = zip(values, specs.inputs, strict=True)
         values = [held(v, s.element, info(s.type.dtype).numpy) for v, s in pairs]
-    result = interpret(module, name, *values)
-    if not isinstance(result, tuple):
-        return shown(result, specs.outputs[0].element)
-    return tuple(shown(r, o.element) for r, o in zip(result, specs.outputs, strict=True))
+    result = _shown(interpret(module, name, *values), func.ret, iter([o.element for o in specs.outputs]))
+    return result
+
+
+def _shown(value: Any, t: Type, formats: Iterator[str]) -> Any:
+    """A result as callers get it, with the element formats of its tensors in order."""
+    if isinstance(t, TupleType):
+        return tuple(_shown(v, field, formats) for v, field in zip(value, t.fields, strict=True))
+    element = next(formats)
+    return shown(value, element) if element else value
 
 
 def make_target(target: str | Target) -> Target:
