@@ -65,12 +65,11 @@ def frame_symbols(
     """
     uses = dict(_scratch_uses(func, programs))
     found: dict[DimLike, dict[Needs, None]] = {}
-    for b in temporaries:
-        own = positive(b.shape)
-        for e in b.shape:
+    for shape, needed in dict.fromkeys((b.shape, uses.get(b, ALWAYS)) for b in temporaries):
+        own = positive(shape)
+        for e in shape:
             for key in (e,) if _opaque(e) else free_dims(e):
-                needs = (own | n for n in uses.get(b, ALWAYS))
-                found.setdefault(key, {}).update(dict.fromkeys(n - {key} for n in needs))
+                found.setdefault(key, {}).update(dict.fromkeys((own | n) - {key} for n in needed))
     keys = (*sorted((e for e in found if isinstance(e, Dim)), key=lambda d: d.name), *(e for e in found if _opaque(e)))
     all_needs = {e: least(found[e]) for e in keys}
     names = UniqueNames(taken | {d.name for e in keys for d in free_dims(e)})
@@ -93,10 +92,13 @@ def _positive(e: DimLike, needs: tuple[Needs, ...], names: UniqueNames) -> Dim:
 
 def _scratch_uses(func: PrimFunc, programs: Mapping[str, PrimFunc]) -> Iterator[tuple[Buffer, tuple[Needs, ...]]]:
     """The scratch memory of each kernel call, and what must be positive for the call to use it."""
+    known: dict[tuple[str, tuple[DimLike, ...]], tuple[Needs, ...]] = {}
     for stmt in walk(func.body):
         for call in stmt.calls if isinstance(stmt, Together) else (stmt,):
             if isinstance(call, CallKernel) and (scratch := programs[call.callee].workspaces):
-                values = dict(zip(programs[call.callee].dims, call.dims, strict=True))
-                needs = needs_of(programs[call.callee])
-                uses = least(positive([substitute(e, values) for e in n]) for n in needs)
-                yield from ((b, uses) for b in call.args[-scratch:])
+                key = call.callee, call.dims
+                if key not in known:
+                    values = dict(zip(programs[call.callee].dims, call.dims, strict=True))
+                    needs = needs_of(programs[call.callee])
+                    known[key] = least(positive([substitute(e, values) for e in n]) for n in needs)
+                yield from ((b, known[key]) for b in call.args[-scratch:])
