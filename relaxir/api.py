@@ -385,7 +385,9 @@ def error_text(error: Exception) -> str:
 def memory(exe: Executable, function: str = "main") -> Memory:
     """Peak frame memory of a function as a formula in its symbols: print it, or call it with sizes.
 
-    The frames of the largest of the graph functions that it calls are in it; a recursive function counts once.
+    The frames of the largest of the graph functions that it calls are in it; a recursive function counts once. The
+    formula may use symbols of its own, which the lines below it define: ``n_or_1`` is ``n``, but 1 where ``n`` is 0 or
+    no temporary sized by it is needed; ``extent`` is the same of an extent with a division, a minimum or a maximum.
 
     Raises:
         ArgumentError: no such function, or something else than an executable.
