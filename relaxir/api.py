@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from relaxir.cost import TargetInfo
 from relaxir.ir.expr import Array, CallDPS, Check, Function
 from relaxir.ir.module import IRModule
 from relaxir.ir.rewrite import all_bindings
-from relaxir.ir.types import free_dims_of_type
+from relaxir.ir.types import TupleType, Type, free_dims_of_type
 from relaxir.ir.verify import check_module
 from relaxir.ops import TABLE
 from relaxir.passes import Instrument, Pass, PassContext
@@ -112,23 +112,31 @@ def from_torch(program: object) -> IRModule:
 
 
 def evaluate(module: IRModule, name: str, *arrays: object) -> Array | tuple[Array, ...]:
-    """Run a function in the NumPy reference interpreter, at any stage of the IR."""
+    """Run a function in the NumPy reference interpreter, at any stage of the IR.
+
+    Arrays and results are as compiled functions take and give them; host programs know bfloat16 as bits in uint16 only.
+    """
     check_kind("module", module, IRModule, "build one with rx.BlockBuilder, rx.parse or rx.from_onnx")
     check_kind("name", name, str, 'the function comes before the arrays: rx.evaluate(module, "main", x)')
     func = module.functions.get(name)
     values = [array_of(f"{name}: argument {n}", a) for n, a in enumerate(arrays)]
-    if not (isinstance(func, Function) and func.attrs.get("elements")):
-        plain: Array | tuple[Array, ...] = interpret(
-            module, name, *(held(v, "bfloat16", np.dtype(np.uint16)) for v in values)
-        )
-        return plain
+    result: Array | tuple[Array, ...]
+    if not isinstance(func, Function):
+        result = interpret(module, name, *(held(v, "bfloat16", np.dtype(np.uint16)) for v in values))
+        return result
     signature = signature_of(name, func)
     if len(values) == len(signature.inputs):
         values = [stored(v, spec) for v, spec in zip(values, signature.inputs, strict=True)]
-    result = interpret(module, name, *values)
-    results = (result,) if signature.single else result
-    shown_results = tuple(shown(r, o.element) for r, o in zip(results, signature.outputs, strict=True))
-    return shown_results[0] if signature.single else shown_results
+    result = _shown(interpret(module, name, *values), func.ret, iter([o.element for o in signature.outputs]))
+    return result
+
+
+def _shown(value: Any, t: Type, formats: Iterator[str]) -> Any:
+    """A result as callers get it, with the element formats of its tensors in order."""
+    if isinstance(t, TupleType):
+        return tuple(_shown(v, field, formats) for v, field in zip(value, t.fields, strict=True))
+    element = next(formats)
+    return shown(value, element) if element else value
 
 
 def make_target(target: str | Target) -> Target:
@@ -387,7 +395,9 @@ def error_text(error: Exception) -> str:
 def memory(exe: Executable, function: str = "main") -> Memory:
     """Peak frame memory of a function as a formula in its symbols: print it, or call it with sizes.
 
-    The frames of the largest of the graph functions that it calls are in it; a recursive function counts once.
+    The frames of the largest of the graph functions that it calls are in it; a recursive function counts once. The
+    formula may use symbols of its own, which the lines below it define: ``n_or_1`` is ``n``, but 1 where ``n`` is 0 or
+    no temporary sized by it is needed; ``extent`` is the same of an extent with a division, a minimum or a maximum.
 
     Raises:
         ArgumentError: no such function, or something else than an executable.

@@ -11,6 +11,7 @@ from typing import Final
 from relaxir.sym import Dim, DimLike, evaluate, free_dims, magnitude, split_factors, substitute
 from relaxir.tir import Alloc, Binary, BinOp, Block, Expr, For, If, Let, PrimFunc, Seq, Stmt, Switch, While
 from relaxir.tir.access import as_dim
+from relaxir.tir.idle import happens, needs_of
 
 MOST_STEPS: Final = 1 << 56
 """Steps of one kernel beyond which a call is refused: a day at a million millions each second."""
@@ -24,7 +25,7 @@ class Steps:
 
     Attributes:
         number: the constant factor.
-        factors: the others, in the order of their loops.
+        factors: the others, in the order of their loops, then whether anything happens at all, 1 or at most 0.
     """
 
     number: float
@@ -44,6 +45,7 @@ def steps_of(func: PrimFunc) -> tuple[Steps, ...]:
     """What each nest of loops takes, without those that are bounded by others, by a tensor in memory or by ranges.
 
     Loops whose extents depend on data or on other loops count one step, blocks that may be cut short as whole ones.
+    A program that does nothing, since its results are empty, takes no steps.
     """
     memory = [_steps(b.shape) for b in func.params]
     kept: list[Steps] = []
@@ -54,7 +56,8 @@ def steps_of(func: PrimFunc) -> tuple[Steps, ...]:
             continue
         if not any(found.within(k, 1) for k in kept):
             kept = [*(k for k in kept if not k.within(found, 1)), found]
-    return tuple(kept)
+    once = happens(needs_of(func)) if kept else 1
+    return tuple(kept) if once == 1 else tuple(replace(k, factors=(*k.factors, once)) for k in kept)
 
 
 def ends(func: PrimFunc, sizes: Mapping[str, int]) -> bool:

@@ -7,20 +7,22 @@ After:
     T.open_frame(0, size=ceildiv(n * 16, 64) * 64)
     T.alloc_frame(lv0, frame=0, offset=0)
     T.call_kernel(Module.exp, (x, lv0), dims=(n,))
+
+Symbols without a minimum stand in sizes as `relaxir.passes.frame_symbols` says: `n_or_1 = max(n, 1)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.passes.base import Level, Pass, PassContext
+from relaxir.passes.frame_symbols import FrameSymbols, frame_symbols
 from relaxir.passes.layout_frame import byte_size, place
 from relaxir.passes.liveness import liveness
-from relaxir.support.names import UniqueNames
-from relaxir.sym import Dim, DimLike, Facts, dim, free_dims, max_, substitute, to_text
+from relaxir.sym import Dim, Facts, free_dims
 from relaxir.tir import (
     AllocFrame,
     Assert,
@@ -44,6 +46,7 @@ class _Frame:
     """Tensors whose sizes are known where the frame is opened."""
 
     number: int
+    known: frozenset[Dim]
     members: list[Buffer]
 
 
@@ -58,12 +61,13 @@ def _symbols(buffer: Buffer) -> set[Dim]:
 class _Planner:
     """Assigns tensors to frames, then rewrites the statements."""
 
-    def __init__(self, func: PrimFunc) -> None:
+    def __init__(self, func: PrimFunc, programs: Mapping[str, PrimFunc]) -> None:
         self.func = func
+        self.programs = programs
         self.frames: list[_Frame] = []
         self.opened: dict[int, list[_Frame]] = {}  # id of the statement before which frames open
         self.home: dict[Buffer, _Frame] = {}
-        self.positive: dict[DimLike, Dim] = {}
+        self.symbols = FrameSymbols({}, {})
         self.opens: dict[int, OpenFrame] = {}
         self.places: dict[Buffer, AllocFrame] = {}
 
@@ -83,7 +87,7 @@ class _Planner:
                 needs = _symbols(s.buffer)
                 frame = next((f for known, f in visible if needs <= known), None)
                 if frame is None:
-                    frame = self._open(opening)
+                    frame = self._open(opening, bound)
                     visible = (*visible, (bound, frame))
                 frame.members.append(s.buffer)
                 self.home[s.buffer] = frame
@@ -102,11 +106,11 @@ class _Planner:
             return visible
         if any(known == bound for known, _ in visible):
             return visible
-        return (*visible, (bound, self._open(at)))
+        return (*visible, (bound, self._open(at, bound)))
 
-    def _open(self, at: Stmt) -> _Frame:
-        """A new frame that is opened before a statement."""
-        frame = _Frame(len(self.frames), [])
+    def _open(self, at: Stmt, known: frozenset[Dim]) -> _Frame:
+        """A new frame that is opened before a statement, where these symbols are known."""
+        frame = _Frame(len(self.frames), known, [])
         self.frames.append(frame)
         self.opened.setdefault(id(at), []).append(frame)
         return frame
@@ -118,12 +122,12 @@ class _Planner:
         if not self.frames:
             return self.func
         lives = liveness(self.func).lifetimes
-        extents = tuple(dict.fromkeys(e for b in self.home for e in b.shape))
-        self.positive = positive_extents(extents, {s.dim.name for s in walk(body) if isinstance(s, BindDim)})
-        facts = Facts(self.positive.values())
+        taken = {s.dim.name for s in walk(body) if isinstance(s, BindDim)} | {d.name for d in self.func.dims}
+        self.symbols = frame_symbols(self.func, self.home, self.programs, taken)
+        facts = Facts(self.symbols.positive.values())
         for frame in self.frames:
             members = [lives[b] for b in frame.members]
-            shapes = [tuple(self.extent(d) for d in b.shape) for b in frame.members]
+            shapes = [tuple(map(self.symbols.extent, b.shape)) for b in frame.members]
             sizes = [byte_size(s, b.dtype, facts) for s, b in zip(shapes, frame.members, strict=True)]
             placement = place(members, sizes, facts)
             self.opens[frame.number] = OpenFrame(frame.number, placement.size)
@@ -147,47 +151,15 @@ class _Planner:
             return replace(stmt, body=self.rewrite(stmt.body, set(bound)))
         return self.places[stmt.buffer] if isinstance(stmt, AllocFrame) else stmt
 
-    def extent(self, e: DimLike) -> DimLike:
-        """An extent as sizes are computed with: in positive symbols."""
-        if e in self.positive:
-            return self.positive[e]
-        return substitute(e, {d: self.positive[d] for d in free_dims(e)})
-
     def open(self, frame: _Frame, bound: set[Dim]) -> Iterator[Stmt]:
         """Define what a frame's formulas use, then open it."""
         opening = self.opens[frame.number]
         used = {*free_dims(opening.size), *(s for b in frame.members for s in free_dims(self.places[b].offset or 0))}
-        for e, positive in self.positive.items():
-            if positive in used and positive is not e and positive not in bound:
-                bound.add(positive)
-                yield BindDim(positive, as_expr(max_(e, positive.min)))
+        for e, symbol in self.symbols.positive.items():
+            if symbol in used and symbol is not e and symbol not in bound:
+                bound.add(symbol)
+                yield BindDim(symbol, as_expr(self.symbols.value(e, frame.known)))
         yield opening
-
-
-def positive_extents(extents: Sequence[DimLike], taken: set[str]) -> dict[DimLike, Dim]:
-    """For each symbol, and each extent that is more than a polynomial of symbols, a symbol that is at least 1.
-
-    Sizes of 0 then count as 1, and quotients are opaque: that makes far more orders provable, and costs memory only
-    where a size is 0.
-    """
-    opaque = [e for e in extents if not isinstance(e, int | Dim) and any(w in to_text(e) for w in ROUNDING)]
-    plain = {d: None for e in extents if e not in opaque for d in free_dims(e)}
-    names = UniqueNames(taken | {d.name for e in extents for d in free_dims(e)})
-    found: dict[DimLike, Dim] = {}
-    for e in (*sorted(plain, key=lambda d: d.name), *opaque):
-        if isinstance(e, Dim) and (e.min > 0 or e.max == 0):
-            found[e] = e
-            continue
-        low = e.multiple_of if isinstance(e, Dim) else 1
-        stem = f"{e.name}_or_{low}" if isinstance(e, Dim) else "extent"
-        high = e.max if isinstance(e, Dim) else None
-        symbol = dim(names.add(stem), min=low, max=high, multiple_of=low)
-        found[e] = symbol
-    return found
-
-
-ROUNDING: Final = ("//", "%", "min(", "max(", "ceildiv(", "broadcast(")
-"""What the text of an extent has that is more than a polynomial."""
 
 
 def _items(stmt: Stmt) -> tuple[Stmt, ...]:
@@ -204,7 +176,8 @@ class PlanMemory(Pass):
 
     def run(self, module: IRModule, ctx: PassContext) -> IRModule:
         """Plan each host program on its own."""
+        programs = module.prim_funcs()
         changed: dict[str, AnyFunc | None] = {
-            name: _Planner(f).plan() for name, f in module.prim_funcs().items() if f.is_host
+            name: _Planner(f, programs).plan() for name, f in programs.items() if f.is_host
         }
         return module.with_functions(changed)

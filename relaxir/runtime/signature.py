@@ -74,19 +74,22 @@ def ranges(d: Dim) -> Iterator[str]:
 
 
 def flatten(name: str, t: Type) -> tuple[TensorSpec, ...]:
-    """Tensors of a value: tuple fields are named ``name_0``, ``name_1``, ...; shape values are int64 vectors."""
+    """Tensors of a value: tuple fields are named ``name_0``, ``name_1``, ...; shape values are int64 vectors.
+
+    Elements of bfloat16, which NumPy has no type for, have that format.
+    """
     if isinstance(t, TupleType):
         return tuple(s for i, f in enumerate(t.fields) for s in flatten(f"{name}_{i}", f))
     if isinstance(t, ShapeType):
         return (TensorSpec(name, TensorType((len(t.dims),), "int64")),)
     assert isinstance(t, TensorType)
-    return (TensorSpec(name, t),)
+    return (TensorSpec(name, t, t.dtype if t.dtype == "bfloat16" else ""),)
 
 
 def signature_of(name: str, func: Function) -> Signature:
     """Signature of a graph function; output names come from its attribute ``output_names`` or are ``out0``, ...
 
-    Its attribute ``elements`` has the element format of each input, then of each output.
+    Its attribute ``elements`` has the element format of each input, then of each output, where that is no dtype.
     """
     below = extents_of_positions(func)
     inputs = tuple(replace(s, below=below.get(p)) for p in func.params for s in flatten(p.name, p.type))
@@ -94,13 +97,15 @@ def signature_of(name: str, func: Function) -> Signature:
     outputs = flatten("out", func.ret) if not single else flatten("out0", func.ret)
     names = func.attrs.get("output_names")
     if isinstance(names, tuple) and len(names) == len(outputs):
-        outputs = tuple(TensorSpec(str(n), o.type) for n, o in zip(names, outputs, strict=True))
+        outputs = tuple(replace(o, name=str(n)) for n, o in zip(names, outputs, strict=True))
     else:
-        outputs = tuple(TensorSpec(f"out{i}", o.type) for i, o in enumerate(outputs))
+        outputs = tuple(replace(o, name=f"out{i}") for i, o in enumerate(outputs))
     elements = func.attrs.get("elements")
     if isinstance(elements, tuple) and len(elements) == len(inputs) + len(outputs):
         formats = iter(str(e) for e in elements)
-        inputs, outputs = (tuple(replace(s, element=next(formats)) for s in specs) for specs in (inputs, outputs))
+        inputs, outputs = (
+            tuple(replace(s, element=next(formats) or s.element) for s in specs) for specs in (inputs, outputs)
+        )
     return Signature(name, inputs, outputs, single, tuple(str(r) for r in func.where))
 
 

@@ -23,7 +23,17 @@ from relaxir.sym.expr import (
 )
 from relaxir.sym.facts import BroadcastResult, Facts
 from relaxir.sym.fold import broadcasts, fold
-from relaxir.sym.limits import LARGEST, SHOWN, check_bytes, exact, exact_parts, magnitude, overflow, split_factors
+from relaxir.sym.limits import (
+    LARGEST,
+    SHOWN,
+    check_bytes,
+    counting_factors,
+    exact,
+    exact_parts,
+    magnitude,
+    overflow,
+    split_factors,
+)
 from relaxir.sym.normalize import evaluate, normalize
 from relaxir.sym.parser import parse, parse_relation, parse_where
 from relaxir.sym.printer import to_text
@@ -47,6 +57,7 @@ __all__ = (
     "broadcasts",
     "ceildiv",
     "check_bytes",
+    "counting_factors",
     "dim",
     "evaluate",
     "exact",

@@ -92,6 +92,26 @@ def split_factors(expr: DimLike) -> tuple[float, tuple[DimLike, ...]]:
     return 1.0, (expr,)
 
 
+def counting_factors(expr: DimLike) -> tuple[DimLike, ...]:
+    """The factors of a product, quotients that are rounded up without their divisors.
+
+    If no factor is negative, the expression is positive exactly where all of them are.
+
+    >>> from relaxir.sym import ceildiv, dim
+    >>> counting_factors(8 * dim("n") * ceildiv(dim("m"), 16))
+    (m, n)
+    """
+    if isinstance(expr, int | sympy.Integer):
+        return () if expr > 0 else (int(expr),)
+    if isinstance(expr, CeilDiv) and isinstance(divisor := unwrap(expr.args[1]), int) and divisor > 0:
+        return counting_factors(unwrap(expr.args[0]))
+    if isinstance(expr, sympy.Pow):
+        return counting_factors(unwrap(expr.args[0]))
+    if isinstance(expr, sympy.Mul):
+        return tuple(f for a in sorted(expr.args, key=order_key) for f in counting_factors(unwrap(a)))
+    return (expr,)
+
+
 def overflow(part: DimLike) -> tuple[str, tuple[Dim, ...]]:
     """What an error says of a part that exceeds `LARGEST`: one ``{}`` for the value of each of the symbols given."""
     shown = free_dims(part)[:SHOWN]

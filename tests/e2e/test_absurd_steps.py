@@ -61,11 +61,11 @@ def test_searches_that_never_end() -> None:
 
 
 def test_temporaries_of_unscheduled_kernels() -> None:
-    """No address space has room for one number for each row, though the rows are empty."""
-    x = var(N, M)
-    main: Any = rx.compile(one(x, rx.op.softmax(x)), pipeline=REFERENCE)["main"]
+    """No address space has room for all pairs of rows."""
+    x = var(1, 1, N, 1)
+    main: Any = rx.compile(one(x, rx.op.attention(x, x, x)), pipeline=REFERENCE)["main"]
     with pytest.raises(RuntimeFailure, match="bytes of temporary memory could not be allocated") as caught:
-        main(zeros(1 << 52, 0))
+        main(zeros(1, 1, 1 << 23, 1))
     assert caught.value.code == "runtime-allocation"
 
 

@@ -23,7 +23,7 @@ from relaxir.backends.llvm.target import Target
 from relaxir.tir.expr import Var, as_expr, const
 from relaxir.tir.func import PrimFunc
 from relaxir.tir.host import Together
-from relaxir.tir.idle import without_idle_nests
+from relaxir.tir.idle import without_idle_loops
 from relaxir.tir.stmt import AxisKind, Block, For, ForKind, Seq, Stmt
 from relaxir.tir.visit import last_loops, map_stmt, stores_of, walk
 
@@ -70,7 +70,7 @@ def run_together(hosts: Iterable[PrimFunc]) -> frozenset[str]:
 def write_kernel(module: ModuleText, name: str, func: PrimFunc, sites: SiteTable, together: bool = False) -> None:
     """Write one kernel into a module."""
     loops = map_stmt(func.body, on_stmt=lambda s: as_loops(s) if isinstance(s, Block) else s)
-    func = replace(func, body=without_idle_nests(loops))
+    func = replace(func, body=without_idle_loops(replace(func, body=loops)))
     kernel = Kernel(module, sites, name)
     kernel.workspace = Value("%ws", "ptr")
     if together:

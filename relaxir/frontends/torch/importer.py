@@ -12,7 +12,6 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
-from relaxir.frontends.elements import with_elements
 from relaxir.frontends.torch.functional import prepared, writes, written
 from relaxir.frontends.torch.node import FARTHEST, Arg, LoopBody, Node, describe, place_of, target_name
 from relaxir.frontends.torch.report import report
@@ -70,7 +69,7 @@ class Importer:
                 raise report(self.problems)
             outputs = [self.output(r) for r, keep in zip(results, self.kept(), strict=True) if keep]
             self.bb.emit_func_output(outputs[0] if len(outputs) == 1 else TupleExpr(tuple(outputs)))
-        return with_elements(self.bb.get())
+        return self.bb.get()
 
     # ---- inputs and outputs ----------------------------------------------------------------------------------------
 

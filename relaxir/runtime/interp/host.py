@@ -34,6 +34,7 @@ from relaxir.tir import (
     SwapRooms,
     Together,
 )
+from relaxir.tir.idle import is_idle
 from relaxir.tir.visit import walk
 
 Array = NDArray[Any]
@@ -58,6 +59,7 @@ class _HostMachine(Machine):
         self.libraries = libraries
         self.given = given
         self.frames: dict[int, Array] = {}
+        self.outside: dict[Buffer, str] = {}
         self.results: dict[int, Memory] = {}
         self.rooms: dict[int, Array] = {}
 
@@ -68,7 +70,7 @@ class _HostMachine(Machine):
             case OpenFrame():
                 self._open(stmt)
             case AllocFrame():
-                self.memories[stmt.buffer] = self._place(stmt)
+                self._place(stmt)
             case AllocOutput():
                 self._output(stmt)
             case Alias():
@@ -110,20 +112,34 @@ class _HostMachine(Machine):
         # all bits set: floats that nobody stored are NaN
         self.frames[stmt.frame] = np.full(size, 0xFF, np.uint8)
 
-    def _place(self, stmt: AllocFrame) -> Memory:
+    def _place(self, stmt: AllocFrame) -> None:
+        """Memory of a temporary; none if it lies outside its frame, as scratch memory that no kernel touches may."""
+        self.memories.pop(stmt.buffer, None)
         shape, dtype = self._shape(stmt.buffer), info(stmt.buffer.dtype).numpy
         if stmt.offset is None:
-            return allocate(stmt.buffer.dtype, shape)
+            self.memories[stmt.buffer] = allocate(stmt.buffer.dtype, shape)
+            return
         if stmt.frame not in self.frames:
             raise InternalError(f"buffer `{stmt.buffer.name}` is placed in frame {stmt.frame}, which is not open")
         frame = self.frames[stmt.frame]
         start = self.size(stmt.offset)
         stop = start + math.prod(shape) * dtype.itemsize
-        if start < 0 or stop > frame.size or start % dtype.itemsize:
-            raise InternalError(
-                f"buffer `{stmt.buffer.name}` at bytes {start} to {stop} lies outside its frame of {frame.size}"
-            )
-        return Memory(frame[start:stop].view(dtype), shape)
+        if start < 0 or start % dtype.itemsize:
+            raise InternalError(f"buffer `{stmt.buffer.name}` is placed at byte {start}")
+        if stop <= frame.size:
+            self.memories[stmt.buffer] = Memory(frame[start:stop].view(dtype), shape)
+        else:
+            self.outside[stmt.buffer] = f"at bytes {start} to {stop} lies outside its frame of {frame.size}"
+
+    def memory(self, buffer: Buffer) -> Memory:
+        """Memory of a buffer that is used.
+
+        Raises:
+            InternalError: the buffer lies outside its frame, or it is used outside its allocation.
+        """
+        if buffer not in self.memories and buffer in self.outside:
+            raise InternalError(f"buffer `{buffer.name}` {self.outside[buffer]}")
+        return super().memory(buffer)
 
     def _output(self, stmt: AllocOutput) -> None:
         shape = self._shape(stmt.buffer)
@@ -165,11 +181,11 @@ class _HostMachine(Machine):
         func = self.module.functions.get(stmt.callee)
         if not isinstance(func, PrimFunc):
             raise InternalError(f"the module has no tensor program `{stmt.callee}`")
-        arrays = tuple(self.memory(b).array() for b in stmt.args)
         if len(func.dims) != len(stmt.dims):
             raise InternalError(f"`{stmt.callee}` takes {len(func.dims)} dims and was given {len(stmt.dims)}")
         dims = {d.name: self.size(value) for d, value in zip(func.dims, stmt.dims, strict=True)}
-        run_prim_func(func, arrays, dims)
+        if not is_idle(func, dims):
+            run_prim_func(func, tuple(self.memory(b).array() for b in stmt.args), dims)
 
     def _together(self, stmt: Together) -> None:
         for call in stmt.calls:

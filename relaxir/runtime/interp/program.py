@@ -45,7 +45,7 @@ from relaxir.tir import (
     Var,
     While,
 )
-from relaxir.tir.idle import without_idle_nests
+from relaxir.tir.idle import without_idle_loops
 
 Array = NDArray[Any]
 
@@ -310,4 +310,4 @@ def run_prim_func(func: PrimFunc, arrays: Sequence[Array], dims: Mapping[str, in
     if missing:
         raise InternalError(f"no value for dimension `{missing[0]}` of a tensor program")
     with np.errstate(all="ignore"):
-        Machine(func, arrays, dims).run(without_idle_nests(func.body))
+        Machine(func, arrays, dims).run(without_idle_loops(func))

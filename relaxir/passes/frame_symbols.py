@@ -1,0 +1,104 @@
+"""The symbols in which sizes of frames are computed: at least 1, and no larger than what is needed.
+
+Sizes of 0 count as 1, and quotients are opaque: that makes far more orders of sizes provable. A symbol counts as little
+as it can, too, where no temporary that it sizes is needed: all of these have no elements, or are scratch memory of
+kernels that do nothing. So frames of tensors such as (0, 2**40) are small: ``m_or_1 = max(m * min(n, 1), 1)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from relaxir.support.names import UniqueNames
+from relaxir.sym import Dim, DimLike, Facts, Proof, dim, free_dims, max_, mul, substitute, to_text
+from relaxir.tir import Buffer, CallKernel, PrimFunc, Together
+from relaxir.tir.idle import Needs, happens, least, needs_of, positive
+from relaxir.tir.visit import walk
+
+ALWAYS: Final = (frozenset[DimLike](),)
+"""The needs of what needs nothing."""
+MOST_NEEDS: Final = 4
+"""Ways of a symbol to be needed that its formula tells apart."""
+ROUNDING: Final = ("//", "%", "min(", "max(", "ceildiv(", "broadcast(")
+"""What the text of an extent has that is more than a polynomial."""
+
+
+@dataclass(frozen=True)
+class FrameSymbols:
+    """For each symbol, and each extent that is more than a polynomial of symbols, the symbol that stands for it.
+
+    Attributes:
+        positive: what stands for each; itself where it is always positive and needed.
+        needs: what must be positive for one of the temporaries that it sizes to be needed.
+    """
+
+    positive: Mapping[DimLike, Dim]
+    needs: Mapping[DimLike, tuple[Needs, ...]]
+
+    def extent(self, e: DimLike) -> DimLike:
+        """An extent in positive symbols."""
+        if e in self.positive:
+            return self.positive[e]
+        return substitute(e, {d: self.positive[d] for d in free_dims(e)})
+
+    def value(self, e: DimLike, known: frozenset[Dim]) -> DimLike:
+        """What the positive symbol of ``e`` is, where the symbols ``known`` are; the other ones count as positive."""
+        found = least(frozenset(n for n in needs if known.issuperset(free_dims(n))) for needs in self.needs[e])
+        needed = happens(found if len(found) <= MOST_NEEDS else (frozenset[DimLike].intersection(*found),))
+        if Facts(known).prove_le(0, needed) is not Proof.PROVED:
+            needed = max_(needed, 0)
+        return max_(mul(e, needed), self.positive[e].min)
+
+
+def frame_symbols(
+    func: PrimFunc, temporaries: Iterable[Buffer], programs: Mapping[str, PrimFunc], taken: set[str]
+) -> FrameSymbols:
+    """The positive symbols of a host program.
+
+    Args:
+        func: the program.
+        temporaries: the buffers that its frames hold.
+        programs: the kernels that it calls.
+        taken: names that no symbol may have.
+    """
+    uses = dict(_scratch_uses(func, programs))
+    found: dict[DimLike, dict[Needs, None]] = {}
+    for shape, needed in dict.fromkeys((b.shape, uses.get(b, ALWAYS)) for b in temporaries):
+        own = positive(shape)
+        for e in shape:
+            for key in (e,) if _opaque(e) else free_dims(e):
+                found.setdefault(key, {}).update(dict.fromkeys((own | n) - {key} for n in needed))
+    keys = (*sorted((e for e in found if isinstance(e, Dim)), key=lambda d: d.name), *(e for e in found if _opaque(e)))
+    all_needs = {e: least(found[e]) for e in keys}
+    names = UniqueNames(taken | {d.name for e in keys for d in free_dims(e)})
+    return FrameSymbols({e: _positive(e, all_needs[e], names) for e in keys}, all_needs)
+
+
+def _opaque(e: DimLike) -> bool:
+    return not isinstance(e, int | Dim) and any(w in to_text(e) for w in ROUNDING)
+
+
+def _positive(e: DimLike, needs: tuple[Needs, ...], names: UniqueNames) -> Dim:
+    """The symbol that stands for an extent."""
+    if not isinstance(e, Dim):
+        return dim(names.add("extent"), min=1)
+    if e.max == 0 or (e.min > 0 and needs == ALWAYS):
+        return e
+    low = -(-max(e.min, 1) // e.multiple_of) * e.multiple_of
+    return dim(names.add(f"{e.name}_or_{low}"), min=low, max=e.max, multiple_of=e.multiple_of)
+
+
+def _scratch_uses(func: PrimFunc, programs: Mapping[str, PrimFunc]) -> Iterator[tuple[Buffer, tuple[Needs, ...]]]:
+    """The scratch memory of each kernel call, and what must be positive for the call to use it."""
+    known: dict[tuple[str, tuple[DimLike, ...]], tuple[Needs, ...]] = {}
+    for stmt in walk(func.body):
+        for call in stmt.calls if isinstance(stmt, Together) else (stmt,):
+            if isinstance(call, CallKernel) and (scratch := programs[call.callee].workspaces):
+                key = call.callee, call.dims
+                if key not in known:
+                    values = dict(zip(programs[call.callee].dims, call.dims, strict=True))
+                    needs = needs_of(programs[call.callee])
+                    known[key] = least(positive([substitute(e, values) for e in n]) for n in needs)
+                yield from ((b, known[key]) for b in call.args[-scratch:])
