@@ -11,6 +11,7 @@ from pathlib import Path
 from relaxir.frontends.torch.creation import WINDOWS
 from relaxir.frontends.torch.table import ATEN, OTHER
 from relaxir.frontends.torch.tensors import DTYPES
+from relaxir.frontends.torch.vision import VISION
 
 OUT = Path(__file__).resolve().parent / "reference" / "torch.md"
 HEAD = """# Operators of torch.export
@@ -37,6 +38,12 @@ Not imported: complex numbers, sparse and quantized tensors, random numbers, tra
 
 | operator | note |
 |---|---|
+"""
+TORCHVISION = """
+## Operators of torchvision
+
+Without what only gradients need, such as the places of largest elements:
+
 """
 MIDDLE = """
 ## Other targets
@@ -71,9 +78,20 @@ NOTES = {
 def page() -> str:
     """The whole page."""
     rows = [f"| {name} | {NOTES.get(name, '')} |".replace("|  |", "| |") for name in sorted(ATEN)]
+    vision = ", ".join(f"`{name}`" for name in VISION)
     others = ", ".join(f"`{name}`" for name in sorted(OTHER))
     names = [f"`{name}`" for name in DTYPES.values()]
-    return HEAD.format(count=len(rows), dtypes=", ".join(names)) + "\n".join(rows) + "\n" + MIDDLE + others + "\n"
+    return (
+        HEAD.format(count=len(rows), dtypes=", ".join(names))
+        + "\n".join(rows)
+        + "\n"
+        + TORCHVISION
+        + vision
+        + "\n"
+        + MIDDLE
+        + others
+        + "\n"
+    )
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ from relaxir.frontends.torch.reduction import REDUCTION
 from relaxir.frontends.torch.shape import SHAPE
 from relaxir.frontends.torch.sizes import FUNCTION, SIZES
 from relaxir.frontends.torch.special import SPECIAL
+from relaxir.frontends.torch.vision import VISION
 
 ATEN: Final[Mapping[str, Converter]] = MappingProxyType(
     {
@@ -44,6 +45,8 @@ ATEN: Final[Mapping[str, Converter]] = MappingProxyType(
     }
 )
 """Converters by the name of the ATen packet: ``add`` for ``aten.add.Tensor``."""
+OPERATORS: Final[Mapping[str, Converter]] = MappingProxyType({**ATEN, **VISION})
+"""Converters of ATen packets, and of torchvision's operators by their full names."""
 OTHER: Final[Mapping[str, Converter]] = MappingProxyType({**FUNCTION, **CONTROL})
 """Converters of other targets by `target_name`."""
 
@@ -52,7 +55,7 @@ def converter_of(target: object) -> Converter | None:
     """The converter of a node's target, if there is one; that of ``add`` also serves ``add_``, and ``t`` ``t_copy``."""
     if isinstance(target, torch._ops.OpOverload):
         name = target._schema.name.removeprefix("aten::")
-        if name not in ATEN:
+        if name not in OPERATORS:
             name = name.removesuffix("_" if target._schema.is_mutable else "_copy")
-        return ATEN.get(name)
+        return OPERATORS.get(name)
     return OTHER.get(target_name(target))
