@@ -32,7 +32,9 @@ torch's product of two floats is below 230 and gives 229. By the same fraction `
 the elements to read, where torch rounds in 32 bits, and copies where the size does not change. Sizes read from data
 (`item`, `nonzero`) are new symbols with checked bounds.
 
-Not imported: complex numbers, sparse and quantized tensors, random numbers, training mode.
+Complex numbers exist inside a program only, as two parts: inputs and results of it are real (`torch.view_as_real`).
+
+Not imported: sparse and quantized tensors, random numbers, training mode.
 
 ## {count} ATen operators with a converter
 

@@ -11,6 +11,7 @@ import relaxir as rx
 from relaxir.support.errors import UnsupportedError
 from tests.frontends.torch_cases import Wrapped, export, torch
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns about itself
 AUTO = torch.export.Dim.AUTO
 SHAPES = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",

@@ -72,7 +72,7 @@ def roi_align(n: Node) -> Value:
 
 
 def own_channels(n: Node, y: Value) -> Value:
-    """Each bin of (regions, channels * bins, height, width) from its own channels: (regions, channels, height, width)."""
+    """Regions whose bins have channels of their own: from (..., channels * bins, height, width) to one per bin."""
     height, width = bins(n)
     rows, channels = y.type.shape[:2]
     y = n.reshape(y, (rows, floordiv(channels, product((height, width))), height, width, height, width))
