@@ -11,6 +11,7 @@ from pathlib import Path
 from relaxir.frontends.torch.creation import WINDOWS
 from relaxir.frontends.torch.table import ATEN, OTHER
 from relaxir.frontends.torch.tensors import DTYPES
+from relaxir.frontends.torch.vision import VISION
 
 OUT = Path(__file__).resolve().parent / "reference" / "torch.md"
 HEAD = """# Operators of torch.export
@@ -31,12 +32,20 @@ torch's product of two floats is below 230 and gives 229. By the same fraction `
 the elements to read, where torch rounds in 32 bits, and copies where the size does not change. Sizes read from data
 (`item`, `nonzero`) are new symbols with checked bounds.
 
-Not imported: complex numbers, sparse and quantized tensors, random numbers, training mode.
+Complex numbers exist inside a program only, as two parts: inputs and results of it are real (`torch.view_as_real`).
+
+Not imported: sparse and quantized tensors, random numbers, training mode.
 
 ## {count} ATen operators with a converter
 
 | operator | note |
 |---|---|
+"""
+TORCHVISION = """
+## Operators of torchvision
+
+Without what only gradients need, such as the places of largest elements:
+
 """
 MIDDLE = """
 ## Other targets
@@ -71,9 +80,20 @@ NOTES = {
 def page() -> str:
     """The whole page."""
     rows = [f"| {name} | {NOTES.get(name, '')} |".replace("|  |", "| |") for name in sorted(ATEN)]
+    vision = ", ".join(f"`{name}`" for name in VISION)
     others = ", ".join(f"`{name}`" for name in sorted(OTHER))
     names = [f"`{name}`" for name in DTYPES.values()]
-    return HEAD.format(count=len(rows), dtypes=", ".join(names)) + "\n".join(rows) + "\n" + MIDDLE + others + "\n"
+    return (
+        HEAD.format(count=len(rows), dtypes=", ".join(names))
+        + "\n".join(rows)
+        + "\n"
+        + TORCHVISION
+        + vision
+        + "\n"
+        + MIDDLE
+        + others
+        + "\n"
+    )
 
 
 def main() -> None:

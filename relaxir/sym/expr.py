@@ -114,12 +114,15 @@ def _whole(value: Any, what: str) -> int:
 
 
 def fresh(name: str, taken: Collection[str], min: int = 0, max: int | None = None) -> Dim:
-    """Return a dimension whose name is ``name``, or the first of ``name_1, name_2 ...`` not in ``taken``."""
+    """Return a dimension whose name is ``name``, or the first of ``name_1, name_2 ...`` not in ``taken``.
+
+    A bound above what 64 bits hold is none: no size reaches it.
+    """
     unique, count = name, 0
     while unique in taken or iskeyword(unique):
         count += 1
         unique = f"{name}_{count}"
-    return dim(unique, min, max)
+    return dim(unique, min, max if max is None or max < 1 << 63 else None)
 
 
 class Light(_Operators, sympy.Expr):  # type: ignore[misc]  # sympy is untyped

@@ -261,3 +261,16 @@ def test_chains_of_named_sizes_are_proved() -> None:
     wrong = str(built).replace("R.Tensor((size_3,)", "R.Tensor((size_2,)")
     with pytest.raises(ParseError, match="the type is written as"):
         parse(wrong, TABLE)
+
+
+def test_sizes_with_bounds_beyond_64_bits_are_named() -> None:
+    """A product of bounded dimensions may be bounded by more than a size can be: it gets a symbol without bound."""
+    n, m = (dim(name, max=(1 << 62) - 1) for name in "nm")
+    bb = BlockBuilder()
+    x = Var("x", TensorType((n, m), "f32"))
+    with bb.function("main", [x]):
+        size = bb.define_dim("size", n * m)
+        found = bb.emit(op.nonzero(bb.emit(op.reshape(x, shape=(size,)))))
+        bb.emit_func_output(found)
+    assert size.max is None
+    check_module(bb.get())

@@ -8,11 +8,12 @@ from typing import Final
 
 import numpy as np
 
+from relaxir.frontends.deform import Geometry, deformed
 from relaxir.frontends.onnx.convert_math import unary
 from relaxir.frontends.onnx.convert_pool import kernel_of, window
 from relaxir.frontends.onnx.node import Converter, Node, Result
 from relaxir.frontends.onnx.values import Value
-from relaxir.sym import DimLike, floordiv, mul, product
+from relaxir.sym import DimLike
 
 
 def resize(n: Node) -> Result:
@@ -139,46 +140,14 @@ def col2im(n: Node) -> Result:
 
 
 def deform_conv(n: Node) -> Result:
-    """Convolution of an image whose taps are moved by offsets, sampled bilinearly and weighted by a mask.
-
-    Taps are sampled with `grid_sample` (zeros outside), then multiplied by the weight as a convolution of 1x1.
-    """
+    """Convolution of an image whose taps are moved by offsets and weighted by a mask."""
     x, w, offset, mask = n.input(0), kernel_of(n, 1), n.input(2), n.optional(4)
     if x.type.rank != 4:
         n.unsupported(f"an input of rank {x.type.rank}")
-    size = w.type.shape[2:]
-    taps, groups = product(size), n.attr("offset_group", 1)
     strides, dilations = (n.ints(a) or (1, 1) for a in ("strides", "dilations"))
     pads = n.ints("pads") or (0, 0)
-    batch, channels, *extents = x.type.shape
-    out = offset.type.shape[2:]
-    split = n.emit("reshape", offset, shape=(mul(batch, groups), *size, 2, *out))
-    coordinates = []
-    for a in (1, 0):  # a grid names columns first
-        tap, point = (
-            n.emit("multiply", n.emit("arange", start=0, stop=d, dtype="float32"), float(step))
-            for d, step in ((size[a], dilations[a]), (out[a], strides[a]))
-        )
-        tap = n.emit("expand_dims", n.emit("subtract", tap, float(pads[a])), axes=tuple(range(1, 4 - a)))
-        point = n.emit("expand_dims", point, axes=tuple(range(1, 2 - a)))
-        moved = n.emit("take", split, n.literal(np.array(a), "int64"), axis=3)
-        coordinates.append(n.emit("add", n.emit("add", moved, in_dtype(n, tap, moved)), in_dtype(n, point, moved)))
-    grid = n.emit(
-        "reshape", n.emit("stack", *coordinates, axis=-1), shape=(mul(batch, groups), mul(taps, out[0]), out[1], 2)
-    )
-    image = n.emit("reshape", x, shape=(mul(batch, groups), floordiv(channels, groups), *extents))
-    columns = n.emit("grid_sample", image, grid, mode="linear", padding_mode="zeros", normalized=False)
-    columns = n.emit("reshape", columns, shape=(batch, groups, floordiv(channels, groups), taps, *out))
-    if mask is not None:
-        columns = n.emit("multiply", columns, n.emit("reshape", mask, shape=(batch, groups, 1, taps, *out)))
-    columns = n.emit("reshape", columns, shape=(batch, mul(channels, taps), *out))
-    flat = n.emit("reshape", w, shape=(w.type.shape[0], mul(w.type.shape[1], taps), 1, 1))
-    return n.emit("conv", columns, flat, n.optional(3), groups=n.attr("group", 1))
-
-
-def in_dtype(n: Node, value: Value, like: Value) -> Value:
-    """A value converted to another's dtype."""
-    return value if value.type.dtype == like.type.dtype else n.emit("astype", value, dtype=like.type.dtype)
+    geometry = Geometry(strides, dilations, pads, n.attr("group", 1), n.attr("offset_group", 1))
+    return deformed(n, x, w, offset, mask, n.optional(3), geometry)
 
 
 VISION: Final[Mapping[str, Converter]] = MappingProxyType(

@@ -12,11 +12,12 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
+from relaxir.frontends.torch.complexes import Complex, holds
 from relaxir.frontends.torch.functional import prepared, writes, written
 from relaxir.frontends.torch.node import FARTHEST, Arg, LoopBody, Node, describe, place_of, target_name
 from relaxir.frontends.torch.report import report
 from relaxir.frontends.torch.symbols import Symbols
-from relaxir.frontends.torch.table import converter_of
+from relaxir.frontends.torch.table import complex_converter_of, converter_of
 from relaxir.frontends.torch.tensors import constant, dtype_name
 from relaxir.frontends.values import Value
 from relaxir.ir.builder import BlockBuilder
@@ -90,6 +91,9 @@ class Importer:
         """A user input: a tensor, or a number as a scalar."""
         if isinstance(arg, TensorArgument):
             meta = node.meta["val"]
+            if meta.is_complex():
+                message = f"input `{node.name}` is complex: take its parts and use torch.view_as_complex inside"
+                raise UnsupportedError(message, code="import-unsupported")
             shape = tuple(self.symbols.size(s) for s in meta.shape)
             return Var(node.name, TensorType(shape, dtype_name(meta.dtype)))
         if isinstance(arg, SymIntArgument):
@@ -111,8 +115,11 @@ class Importer:
             tensor = program.constants.get(spec.target)
         return self.constant(tensor) if isinstance(tensor, torch.Tensor) else tensor
 
-    def constant(self, tensor: torch.Tensor) -> Value:
+    def constant(self, tensor: torch.Tensor) -> Value | Complex:
         """A constant; tied weights become one."""
+        if tensor.is_complex():
+            parts = torch.view_as_real(tensor.detach().resolve_conj()).unbind(-1)
+            return Complex(*(Value.of(constant(p)) for p in parts))
         key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
         if key not in self.constants or not tensor.numel():
             self.constants[key] = constant(tensor)
@@ -143,6 +150,9 @@ class Importer:
         """A result as a tensor."""
         if isinstance(result, Value):
             return result.materialize(self.bb)
+        if isinstance(result, Complex):
+            message = "a result of complex numbers is not supported: return torch.view_as_real of it"
+            raise UnsupportedError(message, code="import-unsupported")
         anchor = next(iter(reversed(self.program.graph.nodes)))
         return Node(anchor, {}, self).operand(result, "int64").materialize(self.bb)
 
@@ -183,13 +193,13 @@ class Importer:
             return  # an argument failed: one report is enough
         try:
             node = Node(fx, args, self)
+            if complex_result(fx) or any(map(holds, args.values())):
+                converter = complex_converter_of(fx.target) or node.unsupported("complex numbers")
             result = converter(node)
             if not writes(fx.target):
                 self.env[fx] = result
                 return
-            target = node.value(next(iter(args)))
-            new = node.broadcast(node.cast(result, target.type.dtype), target.type.shape)
-            self.env.update(dict.fromkeys(written(fx), new))
+            self.env.update(dict.fromkeys(written(fx), rewritten(node, args[next(iter(args))], result)))
         except SkippedError:
             return
         except (InferError, UnsupportedError, LoadError) as error:
@@ -284,6 +294,22 @@ class Importer:
 
 class SkippedError(Exception):
     """A subgraph has problems, which are noted; what holds it is skipped (never leaves this module)."""
+
+
+def complex_result(fx: FxNode) -> bool:
+    """Whether torch says that a node gives complex numbers."""
+    found = fx.meta.get("val")
+    first = found[0] if isinstance(found, tuple | list) and found else found
+    return isinstance(first, torch.Tensor) and first.is_complex()
+
+
+def rewritten(n: Node, target: Arg, result: Arg) -> Arg:
+    """What a tensor becomes when a result is written into it: its dtype and shape stay."""
+    if isinstance(target, Complex):
+        return Complex(rewritten(n, target.real, result.real), rewritten(n, target.imag, result.imag))
+    if not isinstance(target, Value):
+        n.unsupported("a write into what is no tensor")
+    return n.broadcast(n.cast(result, target.type.dtype), target.type.shape)
 
 
 def separated(values: Sequence[Arg]) -> tuple[Arg, ...]:

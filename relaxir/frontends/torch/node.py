@@ -150,9 +150,11 @@ class Node(Emitter):
 
     @property
     def out_dtype(self) -> str:
-        """Dtype of the (first) result."""
+        """Dtype of the (first) result; of each part, if it is complex."""
         meta = self.meta()
-        return dtype_name(meta.dtype) if isinstance(meta, torch.Tensor) else "float32"
+        if not isinstance(meta, torch.Tensor):
+            return "float32"
+        return dtype_name(meta.dtype.to_real() if meta.dtype.is_complex else meta.dtype)
 
     def used(self, output: int) -> bool:
         """Whether one result of several is used."""

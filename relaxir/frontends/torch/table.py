@@ -9,10 +9,12 @@ from typing import Final
 import torch
 
 from relaxir.frontends.torch.activation import ACTIVATION
+from relaxir.frontends.torch.complexes import MAKING, of_complex
 from relaxir.frontends.torch.control import CONTROL
 from relaxir.frontends.torch.counts import COUNTS
 from relaxir.frontends.torch.creation import CREATION
 from relaxir.frontends.torch.elementwise import ELEMENTWISE
+from relaxir.frontends.torch.fourier import FOURIER
 from relaxir.frontends.torch.index import INDEX
 from relaxir.frontends.torch.loss import LOSS
 from relaxir.frontends.torch.nn import NN
@@ -24,6 +26,7 @@ from relaxir.frontends.torch.reduction import REDUCTION
 from relaxir.frontends.torch.shape import SHAPE
 from relaxir.frontends.torch.sizes import FUNCTION, SIZES
 from relaxir.frontends.torch.special import SPECIAL
+from relaxir.frontends.torch.vision import VISION
 
 ATEN: Final[Mapping[str, Converter]] = MappingProxyType(
     {
@@ -31,8 +34,10 @@ ATEN: Final[Mapping[str, Converter]] = MappingProxyType(
         **COUNTS,
         **CREATION,
         **ELEMENTWISE,
+        **FOURIER,
         **INDEX,
         **LOSS,
+        **MAKING,
         **NN,
         **ORDER,
         **POOL,
@@ -44,15 +49,27 @@ ATEN: Final[Mapping[str, Converter]] = MappingProxyType(
     }
 )
 """Converters by the name of the ATen packet: ``add`` for ``aten.add.Tensor``."""
+OPERATORS: Final[Mapping[str, Converter]] = MappingProxyType({**ATEN, **VISION})
+"""Converters of ATen packets, and of torchvision's operators by their full names."""
+COMPLEX: Final[Mapping[str, Converter]] = MappingProxyType({**FOURIER, **MAKING, **of_complex(ATEN)})
+"""Converters where arguments or results are complex, by the name of the ATen packet."""
 OTHER: Final[Mapping[str, Converter]] = MappingProxyType({**FUNCTION, **CONTROL})
 """Converters of other targets by `target_name`."""
 
 
 def converter_of(target: object) -> Converter | None:
     """The converter of a node's target, if there is one; that of ``add`` also serves ``add_``, and ``t`` ``t_copy``."""
-    if isinstance(target, torch._ops.OpOverload):
-        name = target._schema.name.removeprefix("aten::")
-        if name not in ATEN:
-            name = name.removesuffix("_" if target._schema.is_mutable else "_copy")
-        return ATEN.get(name)
-    return OTHER.get(target_name(target))
+    return OTHER.get(target_name(target)) if not isinstance(target, torch._ops.OpOverload) else found(OPERATORS, target)
+
+
+def complex_converter_of(target: object) -> Converter | None:
+    """The converter of a node's target for complex numbers, if there is one."""
+    return found(COMPLEX, target) if isinstance(target, torch._ops.OpOverload) else OTHER.get(target_name(target))
+
+
+def found(table: Mapping[str, Converter], target: torch._ops.OpOverload) -> Converter | None:
+    """A row by the name of the operator, or by that of the one which neither writes in place nor copies."""
+    name = target._schema.name.removeprefix("aten::")
+    if name not in table:
+        name = name.removesuffix("_" if target._schema.is_mutable else "_copy")
+    return table.get(name)
