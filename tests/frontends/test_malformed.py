@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, TensorProto, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from relaxir.frontends.onnx import from_onnx
 from relaxir.support.errors import ArgumentError, LoadError, RelaxirError, RuntimeShapeError, UnsupportedError
-from tests.frontends.models import f32, i64, model, node, run
+from tests.frontends.models import f32, i64, model, node, run, values
 
 GOOD = model(
     [node("MatMul", "x w", "h"), node("Add", "h b", "y")],
@@ -197,6 +197,29 @@ def test_all_problems_at_once() -> None:
     with pytest.raises(RelaxirError, match="4 problems") as worse:
         from_onnx(model(nodes, "x float32[n]", "c float32", w=f32([1])))
     assert "(Softmax)" in "\n".join(worse.value.notes)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_problems_inside_graphs_are_listed_beside_those_around_them(known: bool) -> None:
+    def branch(name: str, *nodes: NodeProto) -> GraphProto:
+        return helper.make_graph([*nodes], name, [], values(f"{name} float32"))
+
+    good = branch("t", node("Relu", "x", "t"))
+    bad = branch("e", node("Softmax", "x", "s", axis=9), node("Bar", "s", "b"), node("Relu", "b", "e"))
+    cond = [] if known else [node("ReduceMax", "x", "m", keepdims=0), node("Cast", "m", "c", to=TensorProto.BOOL)]
+    nodes = [
+        node("Foo", "x", "a"),
+        *cond,
+        node("If", "c", "g", then_branch=good, else_branch=good),
+        node("Softmax", "g", "d", axis=9),
+        node("If", "c", "h", then_branch=bad, else_branch=good),
+        node("Relu", "h", "y"),
+    ]
+    consts = {"c": np.array(True)} if known else {}
+    with pytest.raises(RelaxirError) as caught:
+        from_onnx(model(nodes, "x float32[n]", "y float32", **consts))
+    found = [note.split(":")[0] for note in caught.value.notes]
+    assert found == ["node `a` (Foo)", "node `b` (Bar)", "node `d` (Softmax)", "node `s` (Softmax)"]
 
 
 WEIGHTS = f32([1, 2, 3, 4])

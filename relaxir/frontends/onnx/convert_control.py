@@ -119,8 +119,6 @@ def turns(n: Node, graph: GraphProto, init: tuple[Value, ...]) -> tuple[Value, .
     def body(i: Value, carried: tuple[Value, ...]) -> tuple[Value, Sequence[Value], Sequence[Value]]:
         number = n.emit("reshape", i, shape=(1,) * number_rank) if number_rank else i
         results = n.tensors(n.host.run_graph(graph, (number, true(n), *carried)))
-        if not results:
-            return true(n), carried, ()  # the problems are reported
         return scalar(n, results[0]), results[1 : 1 + len(init)], results[1 + len(init) :]
 
     return n.host.run_loop(body, init, trips, start, n)
@@ -136,9 +134,7 @@ def unrolled(n: Node, graph: GraphProto, carried: tuple[Item, ...]) -> Result:
         n.unsupported(f"a loop of {turns} turns that carries a sequence")
     rows: list[tuple[Value, ...]] = []
     for turn in range(turns):
-        first, *results = n.host.run_graph(graph, (n.literal(np.array(turn), "int64"), true(n), *carried)) or (None,)
-        if first is None:
-            return ()  # the problems are reported
+        first, *results = n.host.run_graph(graph, (n.literal(np.array(turn), "int64"), true(n), *carried))
         carried = tuple(results[: len(carried)])
         rows.append(n.tensors(results[len(carried) :]))
         goes_on = first.constant if isinstance(first, Value) else None
@@ -192,7 +188,7 @@ def scan_over(n: Node, init: Sequence[Value], inputs: Sequence[Source]) -> tuple
             last = Value(i.type, None, np.array([sub(length, 1), 0], object)[:1].reshape(()))
             rows.append(n.emit("take", value, n.emit("subtract", last, i) if reverse else i, axis=axis))
         results = n.tensors(n.host.run_graph(graph, (*states, *rows)))
-        return true(n), results[: len(init)] or states, results[len(init) :]
+        return true(n), results[: len(init)], results[len(init) :]
 
     return n.host.run_loop(body, init, length, None, n)
 

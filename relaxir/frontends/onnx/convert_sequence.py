@@ -139,7 +139,7 @@ def mapped(n: Node) -> Result:
         n.tensors(n.host.run_graph(body, [v.values[k] if isinstance(v, Items) else v for v in inputs]))
         for k in range(count)
     ]
-    return tuple(Items(tuple(row[k] for row in rows if row)) for k in range(len(body.output)))
+    return tuple(Items(tuple(row[k] for row in rows)) for k in range(len(body.output)))
 
 
 def optional(n: Node) -> Result:

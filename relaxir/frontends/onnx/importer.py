@@ -18,7 +18,7 @@ from relaxir.frontends.onnx.input_types import InputTypes
 from relaxir.frontends.onnx.load import Source
 from relaxir.frontends.onnx.narrow import BY_NAME, NARROW
 from relaxir.frontends.onnx.node import Converter, Node, Result
-from relaxir.frontends.onnx.problems import named, report, unknown, unknown_nodes
+from relaxir.frontends.onnx.problems import ReportedError, named, report, unknown, unknown_nodes
 from relaxir.frontends.onnx.table import CONVERTERS
 from relaxir.frontends.onnx.tensors import ELEMENT_TYPES, TensorReader
 from relaxir.frontends.onnx.values import Item, Items, Value, copied
@@ -72,7 +72,10 @@ class Importer:
         with self.bb.function("main", params, attrs={"output_names": names, "source": self.source.name}):
             held = [element_of(i) for i in given]
             self.scopes[0].update({p.name: replace(Value.of(p), element=e) for p, e in zip(params, held, strict=True)})
-            results = self.body(graph, self.source.data)
+            try:
+                results = self.body(graph, self.source.data)
+            except ReportedError:
+                results = []
             if self.problems:
                 raise report(self.problems, self.source.name)
             values = [self.tensor(i.name, r) for i, r in zip(graph.output, results, strict=True)]
@@ -91,20 +94,22 @@ class Importer:
         raise UnsupportedError(f"output `{name}` is a sequence or an optional", code="import-unsupported")
 
     def body(self, graph: GraphProto, data: Mapping[int, memoryview] = NOTHING) -> list[Item]:
-        """Nodes of a graph in the present scope; its results. ``data`` has elements of its initializers, by number."""
+        """Nodes of a graph in the present scope; its results. ``data`` has elements of its initializers, by number.
+
+        Raises:
+            ReportedError: a result depends on a node whose problem is noted.
+        """
         scope = self.scopes[-1]
         for number, tensor in enumerate(graph.initializer):
             scope[tensor.name] = self.reader.value(tensor, data.get(number))
         for proto in graph.node:
             self.node(proto)
-        if self.problems:
-            return []
         try:
             return [self.result(o.name) for o in graph.output]
         except KeyError as error:
-            if not self.problems:
-                raise LoadError(f"graph output {error} is defined by nothing") from error
-            return []
+            if self.problems:
+                raise ReportedError from error
+            raise LoadError(f"graph output {error} is defined by nothing") from error
 
     def result(self, name: str) -> Item:
         """A graph's result.
@@ -133,6 +138,8 @@ class Importer:
                 return
             node = Node(proto, inputs, self, opset, self.source.name)
             result = narrow_aware(node, converter)
+        except ReportedError:
+            return
         except (InferError, UnsupportedError, LoadError) as error:
             self.problems.append(named(error, proto, inputs))
             return
@@ -212,7 +219,6 @@ class Importer:
         def branch(graph: GraphProto) -> Expr:
             with self.inside():
                 results = self.run_graph(graph, ())
-                self.raise_problems()
                 parts = [r.values if isinstance(r, Items) else node.tensors((r,)) for r in results]
                 counts.append(
                     tuple(len(p) if isinstance(r, Items) else -1 for p, r in zip(parts, results, strict=True))
@@ -243,7 +249,6 @@ class Importer:
         def iteration(i: Var, carried: tuple[Var, ...]) -> tuple[Expr, list[Expr], list[Expr]]:
             with self.inside():
                 goes_on, later, scans = body(Value.of(i), tuple(map(Value.of, carried)))
-                self.raise_problems()
                 tensors = [v.materialize(self.bb) for v in (goes_on, *later, *scans)]
                 return tensors[0], tensors[1 : 1 + len(later)], tensors[1 + len(later) :]
 
@@ -267,13 +272,6 @@ class Importer:
             yield
         finally:
             self.scopes, self.sizes = scopes, sizes
-
-    def raise_problems(self) -> None:
-        """Give up a body with problems: they are reported as those of the node that holds it."""
-        if self.problems:
-            found = report(self.problems, self.source.name)
-            self.problems = []
-            raise found
 
 
 def narrow_aware(n: Node, converter: Converter) -> Result:

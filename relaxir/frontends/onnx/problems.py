@@ -16,19 +16,20 @@ from relaxir.support.errors import RelaxirError, UnsupportedError
 
 MAX_SHOWN: Final = 1000
 """Problems listed in one report; the rest is counted."""
-TENSORS: Final = "the node reads "
-"""How the note starts that lists a node's tensors."""
+
+
+class ReportedError(Exception):
+    """A graph has no results because of problems that are noted already: the node that holds it is skipped."""
 
 
 def named(error: RelaxirError, proto: NodeProto, inputs: Sequence[Item | None]) -> RelaxirError:
     """The error with the node's name in its message, and a note of the tensors that the node reads and writes."""
     if describe(proto) not in error.message:
         error.message = f"{describe(proto)}: {error.message}"
-    if not any(note.startswith(TENSORS) for note in error.notes):  # of the innermost node
-        given = (f"`{i}` {_kind(v)}" for i, v in zip(proto.input, inputs, strict=True) if v)
-        made = (f"`{o}`" for o in proto.output if o)
-        both = f"{', '.join(given) or 'nothing'} and gives {', '.join(made) or 'nothing'}"
-        error.notes = (*error.notes, TENSORS + both)
+    given = (f"`{i}` {_kind(v)}" for i, v in zip(proto.input, inputs, strict=True) if v)
+    made = (f"`{o}`" for o in proto.output if o)
+    both = f"{', '.join(given) or 'nothing'} and gives {', '.join(made) or 'nothing'}"
+    error.notes = (*error.notes, f"the node reads {both}")
     return error
 
 
