@@ -50,15 +50,15 @@ operator without a typed operand.
 |---|---|---|---|---|
 """
 OTHER = """
-## Operators of com.microsoft ({count})
+## Operators of {domain} ({count})
 
 | operator | limits |
 |---|---|
 """
 REST = """
-## Operators of other domains
+## Operators that are not imported
 
-None of them is imported: {names}.
+Beside those of the standard that the table above names: {names}.
 """
 
 
@@ -169,15 +169,13 @@ def page(types: Mapping[str, str]) -> str:
         until = f" to {schema.since_version - 1}" if schema.deprecated else ""
         kinds = types.get(name, "-") if way != "no" else ""
         rows.append(f"| {name} | {first[name]}{until} | {way} | {kinds} | {LIMITS.get(('', name), '')} |")
-    other = [
-        f"| {name} | {LIMITS.get((domain, name), '')} |"
-        for domain, name in sorted(CONVERTERS)
-        if domain == "com.microsoft"
-    ]
     domains = sorted({(s.domain, s.name) for s in onnx.defs.get_all_schemas() if s.domain})
     rest = ", ".join(f"{d}: {n}" for d, n in domains if (d, n) not in CONVERTERS)
     head = HEAD.format(low=SUPPORTED_OPSETS.start, high=SUPPORTED_OPSETS.stop - 1, count=count, total=len(rows))
-    text = head + "\n".join(rows) + "\n" + OTHER.format(count=len(other)) + "\n".join(other) + "\n"
+    text = head + "\n".join(rows) + "\n"
+    for domain in sorted({d for d, _ in CONVERTERS if d}):
+        other = [f"| {name} | {LIMITS.get((d, name), '')} |" for d, name in sorted(CONVERTERS) if d == domain]
+        text += OTHER.format(domain=domain, count=len(other)) + "\n".join(other) + "\n"
     return (text + REST.format(names=rest)).replace("|  |", "| |").replace("|  |", "| |")
 
 

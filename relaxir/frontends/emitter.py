@@ -120,7 +120,7 @@ class Emitter:
             wide = np.ascontiguousarray(array, np.float32).reshape(np.shape(array)).view(np.uint32)
             data = ((wide + 0x7FFF + ((wide >> 16) & 1)) >> 16).astype(np.uint16)
         else:
-            data = np.array(array).astype(info(dtype).numpy)
+            data = np.array(array).astype(info(dtype).numpy, order="C")
         data.setflags(write=False)
         return Value.of(Constant(data, TensorType(data.shape, dtype)))
 

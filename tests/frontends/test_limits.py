@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,13 +22,19 @@ def one(op: str, inputs: str, declared: str, opset: int = 18, **attrs: Any) -> M
     return lambda: model([node(op, inputs, "y", **attrs)], declared, "y float32", opset)
 
 
-def ms(op: str, inputs: str, declared: str, **attrs: Any) -> Make:
+def other(domain: str, op: str, inputs: str, declared: str, **attrs: Any) -> Make:
+    """A model of one node of another domain."""
+
     def make() -> ModelProto:
-        made = model([node(op, inputs, "y", domain="com.microsoft", **attrs)], declared, "y float32", 17)
-        made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+        made = model([node(op, inputs, "y", domain=domain, **attrs)], declared, "y float32", 17)
+        made.opset_import.append(helper.make_opsetid(domain, 1))
         return made
 
     return make
+
+
+ms = partial(other, "com.microsoft")
+ml = partial(other, "ai.onnx.ml")
 
 
 def of_sequence(op: str, inputs: str, declared: str) -> Make:
@@ -124,6 +131,13 @@ BEYOND: dict[tuple[str, str], Make] = {
     ("com.microsoft", "MultiHeadAttention"): ms(
         "MultiHeadAttention", "q k v _ _ _ _ _ p", f"{Q} p int32[1]", num_heads=2
     ),
+    ("ai.onnx.ml", "LinearClassifier"): ml(
+        "LinearClassifier", "x", "x float32[n,2]", coefficients=[1.0, 2.0], classlabels_strings=["a", "b"]
+    ),
+    ("ai.onnx.ml", "LinearRegressor"): ml(
+        "LinearRegressor", "x", "x float32[n,2]", coefficients=[1.0, 2.0], post_transform="PROBIT"
+    ),
+    ("ai.onnx.ml", "OneHotEncoder"): ml("OneHotEncoder", "x", "x int64[n]", cats_int64s=[1], zeros=0),
     ("com.microsoft", "RotaryEmbedding"): ms(
         "RotaryEmbedding", "x p c s", "x float32[b,s0,8]; p int64[1]; c float32[9,2]; s float32[9,2]", is_packed_batching=1,
     ),

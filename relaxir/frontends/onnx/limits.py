@@ -55,7 +55,19 @@ MICROSOFT: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Limits of operators of com.microsoft."""
+ML: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "LinearClassifier": "integer labels, as many as scores, or two for one score; post_transform as LinearRegressor",
+        "LinearRegressor": "post_transform NONE, LOGISTIC, SOFTMAX",
+        "OneHotEncoder": "integers, zeros=1",
+    }
+)
+"""Limits of operators of ai.onnx.ml."""
 LIMITS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
-    {**{("", k): v for k, v in STANDARD.items()}, **{("com.microsoft", k): v for k, v in MICROSOFT.items()}}
+    {
+        (domain, k): v
+        for domain, limits in (("", STANDARD), ("ai.onnx.ml", ML), ("com.microsoft", MICROSOFT))
+        for k, v in limits.items()
+    }
 )
 """All limits."""

@@ -12,6 +12,7 @@ from relaxir.frontends.onnx.convert_data import DATA
 from relaxir.frontends.onnx.convert_math import MATH
 from relaxir.frontends.onnx.convert_microsoft import BESIDE_STANDARD, MICROSOFT
 from relaxir.frontends.onnx.convert_microsoft_quant import MICROSOFT_QUANT
+from relaxir.frontends.onnx.convert_ml import ML
 from relaxir.frontends.onnx.convert_nn import NN
 from relaxir.frontends.onnx.convert_pool import POOL
 from relaxir.frontends.onnx.convert_quant import QUANT
@@ -28,6 +29,7 @@ CONVERTERS: Final[Mapping[tuple[str, str], Converter]] = MappingProxyType(
     {
         **{("", k): v for table in TABLES for k, v in table.items()},
         **{("", k): v for k, v in BESIDE_STANDARD.items()},
+        **{("ai.onnx.ml", k): v for k, v in ML.items()},
         **{("com.microsoft", k): v for table in MICROSOFT_TABLES for k, v in table.items()},
     }
 )
