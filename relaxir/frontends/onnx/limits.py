@@ -57,7 +57,7 @@ MICROSOFT: Final[Mapping[str, str]] = MappingProxyType(
 """Limits of operators of com.microsoft."""
 ML: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "LinearClassifier": "integer labels, as many as scores, or two for one score; post_transform as LinearRegressor",
+        "LinearClassifier": "integer labels: one per score, or two for one score; post_transform as LinearRegressor",
         "LinearRegressor": "post_transform NONE, LOGISTIC, SOFTMAX",
         "OneHotEncoder": "integers, zeros=1",
     }
