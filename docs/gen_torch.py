@@ -31,7 +31,10 @@ torch's product of two floats is below 230 and gives 229. By the same fraction `
 the elements to read, where torch rounds in 32 bits, and copies where the size does not change. Sizes read from data
 (`item`, `nonzero`) are new symbols with checked bounds.
 
-Not imported: complex numbers, sparse and quantized tensors, random numbers, training mode.
+Complex numbers are pairs of real tensors: products (rotary embeddings), sums, quotients, spectra (`torch.fft`, `stft`,
+`istft`) and what moves or selects elements. Inputs and results of a program are real: `view_as_real` gives pairs.
+
+Not imported: sparse and quantized tensors, random numbers, training mode.
 
 ## {count} ATen operators with a converter
 

@@ -71,17 +71,23 @@ def eye(n: Node) -> Value:
     return n.emit("eye", n=rows, m=n.get("m", rows), dtype=n.out_dtype)
 
 
-CREATION: Final[Mapping[str, Converter]] = MappingProxyType(
+FILLED: Final[Mapping[str, Converter]] = MappingProxyType(
     {
         **{k: filled(0) for k in ZEROS},
         **{k: filled(0, like=True) for k in ("zeros_like", "empty_like")},
         **{k: filled(1) for k in ("ones", "new_ones")},
         **{k: filled(None) for k in ("full", "new_full")},
+        "full_like": filled(None, like=True),
+        "ones_like": filled(1, like=True),
+    }
+)
+"""Tensors of one number."""
+CREATION: Final[Mapping[str, Converter]] = MappingProxyType(
+    {
+        **FILLED,
         **dict.fromkeys(WINDOWS, evaluated),
         "arange": arange,
         "eye": eye,
-        "full_like": filled(None, like=True),
-        "ones_like": filled(1, like=True),
         "scalar_tensor": scalar_tensor,
         "tril_indices": triangle_indices(torch.tril_indices),
         "triu_indices": triangle_indices(torch.triu_indices),

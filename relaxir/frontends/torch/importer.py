@@ -13,11 +13,12 @@ from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
 from relaxir.frontends.elements import with_elements
+from relaxir.frontends.torch.complexes import involves_complex
 from relaxir.frontends.torch.functional import prepared, writes, written
-from relaxir.frontends.torch.node import FARTHEST, Arg, LoopBody, Node, describe, place_of, target_name
+from relaxir.frontends.torch.node import FARTHEST, Arg, Complex, LoopBody, Node, describe, place_of, target_name
 from relaxir.frontends.torch.report import report
 from relaxir.frontends.torch.symbols import Symbols
-from relaxir.frontends.torch.table import converter_of
+from relaxir.frontends.torch.table import complex_converter_of, converter_of
 from relaxir.frontends.torch.tensors import constant, dtype_name
 from relaxir.frontends.values import Value
 from relaxir.ir.builder import BlockBuilder
@@ -91,6 +92,8 @@ class Importer:
         """A user input: a tensor, or a number as a scalar."""
         if isinstance(arg, TensorArgument):
             meta = node.meta["val"]
+            if meta.is_complex():
+                raise complex_at_the_border(f"input `{node.name}`", "view_as_real", "view_as_complex")
             shape = tuple(self.symbols.size(s) for s in meta.shape)
             return Var(node.name, TensorType(shape, dtype_name(meta.dtype)))
         if isinstance(arg, SymIntArgument):
@@ -112,8 +115,11 @@ class Importer:
             tensor = program.constants.get(spec.target)
         return self.constant(tensor) if isinstance(tensor, torch.Tensor) else tensor
 
-    def constant(self, tensor: torch.Tensor) -> Value:
+    def constant(self, tensor: torch.Tensor) -> Value | Complex:
         """A constant; tied weights become one."""
+        if tensor.is_complex():
+            pairs = torch.view_as_real(tensor.detach().resolve_conj())
+            return Complex(*(Value.of(constant(part)) for part in pairs.unbind(-1)))
         key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
         if key not in self.constants or not tensor.numel():
             self.constants[key] = constant(tensor)
@@ -144,6 +150,8 @@ class Importer:
         """A result as a tensor."""
         if isinstance(result, Value):
             return result.materialize(self.bb)
+        if isinstance(result, Complex):
+            raise complex_at_the_border("a result", "view_as_complex", "view_as_real")
         anchor = next(iter(reversed(self.program.graph.nodes)))
         return Node(anchor, {}, self).operand(result, "int64").materialize(self.bb)
 
@@ -172,31 +180,42 @@ class Importer:
         """Import a node; a problem is noted, and what depends on it is skipped."""
         converter = converter_of(fx.target)
         if converter is None:
-            where = place_of(fx)
-            error = UnsupportedError(
-                f"{target_name(fx.target)} is not supported", code="import-unsupported", span=where
-            )
-            self.problems.append(error)
+            self.unsupported(fx, "is not supported")
             return
         try:
             args = self.arguments(fx)
         except KeyError:
             return  # an argument failed: one report is enough
+        if involves_complex(fx, args):
+            converter = complex_converter_of(fx.target)
+            if converter is None:
+                self.unsupported(fx, "is not supported for complex numbers")
+                return
         try:
             node = Node(fx, args, self)
             result = converter(node)
             if not writes(fx.target):
                 self.env[fx] = result
                 return
-            target = node.value(next(iter(args)))
-            new = node.broadcast(node.cast(result, target.type.dtype), target.type.shape)
-            self.env.update(dict.fromkeys(written(fx), new))
+            self.env.update(dict.fromkeys(written(fx), self.new_value(node, next(iter(args.values())), result)))
         except SkippedError:
             return
         except (InferError, UnsupportedError, LoadError) as error:
             self.problems.append(named(error, fx))
         except (SymError, OverflowError) as error:
             self.problems.append(LoadError(f"{describe(fx)}: {reason(error)}", span=place_of(fx)))
+
+    def unsupported(self, fx: FxNode, message: str) -> None:
+        """Note an operator that cannot be imported."""
+        text = f"{target_name(fx.target)} {message}"
+        self.problems.append(UnsupportedError(text, code="import-unsupported", span=place_of(fx)))
+
+    def new_value(self, node: Node, target: Arg, result: Arg) -> Arg:
+        """What a write leaves in a tensor: the result in its dtype and shape."""
+        if isinstance(target, Complex):
+            parts = ((target.real, result.real), (target.imag, result.imag))
+            return Complex(*(self.new_value(node, old, new) for old, new in parts))
+        return node.broadcast(node.cast(result, target.type.dtype), target.type.shape)
 
     def arguments(self, fx: FxNode) -> dict[str, Arg]:
         """Arguments by name: those of the schema with their defaults, or ``0``, ``1``, ... where there is none."""
@@ -285,6 +304,12 @@ class Importer:
 
 class SkippedError(Exception):
     """A subgraph has problems, which are noted; what holds it is skipped (never leaves this module)."""
+
+
+def complex_at_the_border(what: str, outside: str, inside: str) -> UnsupportedError:
+    """The error about a complex tensor that a caller would give or get."""
+    advice = f"use torch.{inside} inside the program, and torch.{outside} outside of it"
+    return UnsupportedError(f"{what} is complex: inputs and results are real", code="import-unsupported", help=advice)
 
 
 def separated(values: Sequence[Arg]) -> tuple[Arg, ...]:

@@ -24,7 +24,7 @@ from relaxir.support.spans import Span
 from relaxir.sym import DimLike, Relation, product
 
 Arg: TypeAlias = Any
-"""A resolved argument: a `Value`, number, size (`DimLike`), `Ratio`, `Relation`, graph, or a tuple of them."""
+"""A resolved argument: a `Value`, `Complex`, number, size (`DimLike`), `Ratio`, `Relation`, graph, or a tuple of them."""
 Converter: TypeAlias = Callable[["Node"], Arg]
 LoopBody: TypeAlias = Callable[[Value, tuple[Value, ...]], tuple[Value, Sequence[Value], Sequence[Value]]]
 """An iteration: its number and the carried values give whether to go on, the next values, and rows of results."""
@@ -38,6 +38,14 @@ class Ratio:
 
     numerator: DimLike
     denominator: DimLike
+
+
+@dataclass(frozen=True, slots=True)
+class Complex:
+    """A complex tensor: its real and its imaginary part, of one shape and dtype."""
+
+    real: Value
+    imag: Value
 
 
 class Host(Protocol):
@@ -134,6 +142,10 @@ class Node(Emitter):
         rank = self.value().type.rank if rank is None else rank
         return self.integer(name, default) % max(rank, 1)
 
+    def axes_of(self, value: Value, name: str = "dim") -> tuple[int, ...]:
+        """Axes of a tensor, counted from 0, in the order given."""
+        return tuple(a % value.type.rank for a in self.ints(name))
+
     def axes(self, name: str = "dim") -> tuple[int, ...] | None:
         """Reduced axes from 0; None for all."""
         if not self.has(name) or self.get(name) == ():
@@ -158,9 +170,9 @@ class Node(Emitter):
 
     @property
     def out_dtype(self) -> str:
-        """Dtype of the (first) result."""
+        """Dtype of the (first) result, of its parts where that is complex."""
         meta = self.meta()
-        return dtype_name(meta.dtype) if isinstance(meta, torch.Tensor) else "float32"
+        return dtype_name(meta.dtype.to_real()) if isinstance(meta, torch.Tensor) else "float32"
 
     def used(self, output: int) -> bool:
         """Whether one result of several is used."""

@@ -9,10 +9,12 @@ from typing import Final
 import torch
 
 from relaxir.frontends.torch.activation import ACTIVATION
+from relaxir.frontends.torch.complexes import COMPLEX, FORMS
 from relaxir.frontends.torch.control import CONTROL
 from relaxir.frontends.torch.counts import COUNTS
 from relaxir.frontends.torch.creation import CREATION
 from relaxir.frontends.torch.elementwise import ELEMENTWISE
+from relaxir.frontends.torch.grouped import GROUPED
 from relaxir.frontends.torch.index import INDEX
 from relaxir.frontends.torch.loss import LOSS
 from relaxir.frontends.torch.nn import NN
@@ -31,6 +33,8 @@ ATEN: Final[Mapping[str, Converter]] = MappingProxyType(
         **COUNTS,
         **CREATION,
         **ELEMENTWISE,
+        **FORMS,
+        **GROUPED,
         **INDEX,
         **LOSS,
         **NN,
@@ -50,9 +54,18 @@ OTHER: Final[Mapping[str, Converter]] = MappingProxyType({**FUNCTION, **CONTROL}
 
 def converter_of(target: object) -> Converter | None:
     """The converter of a node's target, if there is one; that of ``add`` also serves ``add_``, and ``t`` ``t_copy``."""
+    return ATEN.get(packet(target)) if isinstance(target, torch._ops.OpOverload) else OTHER.get(target_name(target))
+
+
+def complex_converter_of(target: object) -> Converter | None:
+    """The converter for complex numbers; places in tuples are the same for all."""
     if isinstance(target, torch._ops.OpOverload):
-        name = target._schema.name.removeprefix("aten::")
-        if name not in ATEN:
-            name = name.removesuffix("_" if target._schema.is_mutable else "_copy")
-        return ATEN.get(name)
-    return OTHER.get(target_name(target))
+        return COMPLEX.get(packet(target))
+    name = target_name(target)
+    return OTHER[name] if name == "operator.getitem" else None
+
+
+def packet(target: torch._ops.OpOverload) -> str:
+    """Name of an ATen packet in the table."""
+    name = str(target._schema.name).removeprefix("aten::")
+    return name if name in ATEN else name.removesuffix("_" if target._schema.is_mutable else "_copy")
