@@ -20,7 +20,7 @@ from relaxir.passes.base import Level, Pass, PassContext
 from relaxir.passes.layout_frame import byte_size, place
 from relaxir.passes.liveness import liveness
 from relaxir.support.names import UniqueNames
-from relaxir.sym import Dim, DimLike, Facts, dim, free_dims, max_, substitute, to_text
+from relaxir.sym import Dim, DimLike, Facts, Proof, add, dim, free_dims, max_, substitute, to_text
 from relaxir.tir import (
     AllocFrame,
     Assert,
@@ -165,12 +165,12 @@ class _Planner:
 
 
 def positive_extents(extents: Sequence[DimLike], taken: set[str]) -> dict[DimLike, Dim]:
-    """For each symbol, and each extent that is more than a polynomial of symbols, a symbol that is at least 1.
+    """For each symbol, and each extent that is more than a rising polynomial of symbols, a symbol that is at least 1.
 
     Sizes of 0 then count as 1, and quotients are opaque: that makes far more orders provable, and costs memory only
-    where a size is 0.
+    where a size is 0. So are differences: with a symbol of 0 that counts as 1 they would be too small.
     """
-    opaque = [e for e in extents if not isinstance(e, int | Dim) and any(w in to_text(e) for w in ROUNDING)]
+    opaque = [e for e in extents if not isinstance(e, int | Dim) and not rises(e)]
     plain = {d: None for e in extents if e not in opaque for d in free_dims(e)}
     names = UniqueNames(taken | {d.name for e in extents for d in free_dims(e)})
     found: dict[DimLike, Dim] = {}
@@ -184,6 +184,17 @@ def positive_extents(extents: Sequence[DimLike], taken: set[str]) -> dict[DimLik
         symbol = dim(names.add(stem), min=low, max=high, multiple_of=low)
         found[e] = symbol
     return found
+
+
+def rises(extent: DimLike) -> bool:
+    """Whether an extent is a polynomial that grows, or stays, with each of its symbols."""
+    text = to_text(extent)
+    if any(w in text for w in ROUNDING):
+        return False
+    facts = Facts(free_dims(extent))
+    return "-" not in text or all(
+        facts.prove_le(extent, substitute(extent, {d: add(d, 1)})) is Proof.PROVED for d in free_dims(extent)
+    )
 
 
 ROUNDING: Final = ("//", "%", "min(", "max(", "ceildiv(", "broadcast(")

@@ -32,14 +32,14 @@ def _(input: Any, weight: Any, offs: Any) -> Any:
 
 @pytest.mark.parametrize("native", [False, True], ids=["evaluated", "compiled"])
 def test_groups_of_rows(native: bool) -> None:
-    """Groups of any size, empty ones among them, and rows after the last; sizes at which torch did not trace."""
-    weight = torch.randn(3, 4, 5)
+    """Groups of any size, empty ones among them, and rows after the last; the memory of a group is as large as it is."""
+    weight = torch.randn(3, 32, 48)
 
     def model(x: Any, ends: Any) -> Any:
         return torch.ops.transformers.grouped_mm_fallback(x, weight.to(x.dtype), ends)
 
-    cases = [(6, (2, 2, 6)), (1, (0, 0, 1)), (7, (1, 3, 5)), (13, (0, 13, 13)), (2, (0, 0, 0))]
-    bindings = [(torch.randn(rows, 4), torch.tensor(ends, dtype=torch.int32)) for rows, ends in cases]
+    cases = [(6, (2, 2, 6)), (1, (0, 0, 1)), (7, (1, 3, 5)), (34, (20, 34, 34)), (2, (0, 0, 0))]
+    bindings = [(torch.randn(rows, 32), torch.tensor(ends, dtype=torch.int32)) for rows, ends in cases]
     check(model, bindings, (({0: DYNAMIC}, None),), cores=(False,), native=native)
 
 

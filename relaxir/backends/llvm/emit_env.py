@@ -222,7 +222,7 @@ class Env:
     # ---- lanes
 
     def varies(self, expr: Expr) -> bool:
-        """Whether the lanes of the vector being written may see different values: absent ones see 0 for what is loaded."""
+        """Whether lanes of the vector being written may see different values: absent ones see 0 for what is loaded."""
         if self.lane is None:
             return False
         for e in walk_expr(expr):

@@ -288,7 +288,7 @@ def to_dtype(n: Node) -> Value | Complex:
 
 
 def normalized(n: Node, x: Value, points: Value, inverse: bool) -> Value:
-    """A transform by torch's norm: 0 none, 1 over the root of the number of points, 2 over it; ``dft`` has 2 inverse."""
+    """A transform by torch's norm: 0 none, 1 over the root of the number of points, 2 over it (an inverse has 2)."""
     mode = n.integer("normalization")
     if mode == (2 if inverse else 0):
         return x
