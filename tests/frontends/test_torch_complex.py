@@ -67,7 +67,11 @@ def spectra(x: Any) -> Any:
     return back, full.real, full.imag, image, mixed, torch.fft.fftn(x, dim=(1, 2)).abs()
 
 
-@pytest.mark.parametrize("model", [Rotary(), computed_rotary, arithmetic, written, spectra], ids=str)
+@pytest.mark.parametrize(
+    "model",
+    [Rotary(), computed_rotary, arithmetic, written, spectra],
+    ids=["rotary", "computed", "arithmetic", "written", "spectra"],
+)
 def test_complex_inside(model: Any) -> None:
     """Real inputs and results, complex numbers between them, at several sizes."""
     sizes = ({0: DYNAMIC, 1: DYNAMIC},)
