@@ -382,6 +382,7 @@ OWN: Final[Mapping[str, Callable[[Node], Any]]] = MappingProxyType(
         "pow": power,
         "real": lambda n: argument(n).real,
         "reciprocal": reciprocal,
+        "scalar_tensor": lambda n: complex_of(n, n.get("s"), n.out_dtype),
         "square": square,
     }
 )
