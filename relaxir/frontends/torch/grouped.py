@@ -47,9 +47,10 @@ def rows_of(n: Node, x: Value, low: DimLike, high: DimLike) -> Value:
 
 
 GROUPED: Final[Mapping[str, Converter]] = MappingProxyType(
-    {
-        "_grouped_mm": product_of_groups("self", "mat2", "offs"),
-        "transformers::grouped_mm_fallback": product_of_groups("input", "weight", "offs"),
-    }
+    {"_grouped_mm": product_of_groups("self", "mat2", "offs")},
 )
-"""Products of groups by the name of the ATen packet, and the operator of the package transformers."""
+"""Products of groups by the name of the ATen packet."""
+CUSTOM: Final[Mapping[str, Converter]] = MappingProxyType(
+    {"transformers.grouped_mm_fallback.default": product_of_groups("input", "weight", "offs")},
+)
+"""The same of the package transformers, by the name of the target."""

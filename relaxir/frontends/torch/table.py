@@ -14,7 +14,7 @@ from relaxir.frontends.torch.control import CONTROL
 from relaxir.frontends.torch.counts import COUNTS
 from relaxir.frontends.torch.creation import CREATION
 from relaxir.frontends.torch.elementwise import ELEMENTWISE
-from relaxir.frontends.torch.grouped import GROUPED
+from relaxir.frontends.torch.grouped import CUSTOM, GROUPED
 from relaxir.frontends.torch.index import INDEX
 from relaxir.frontends.torch.loss import LOSS
 from relaxir.frontends.torch.nn import NN
@@ -48,13 +48,14 @@ ATEN: Final[Mapping[str, Converter]] = MappingProxyType(
     }
 )
 """Converters by the name of the ATen packet: ``add`` for ``aten.add.Tensor``."""
-OTHER: Final[Mapping[str, Converter]] = MappingProxyType({**FUNCTION, **CONTROL})
+OTHER: Final[Mapping[str, Converter]] = MappingProxyType({**FUNCTION, **CONTROL, **CUSTOM})
 """Converters of other targets by `target_name`."""
 
 
 def converter_of(target: object) -> Converter | None:
     """The converter of a node's target, if there is one; that of ``add`` also serves ``add_``, and ``t`` ``t_copy``."""
-    return ATEN.get(packet(target)) if isinstance(target, torch._ops.OpOverload) else OTHER.get(target_name(target))
+    found = ATEN.get(packet(target)) if isinstance(target, torch._ops.OpOverload) else None
+    return found or OTHER.get(target_name(target))
 
 
 def complex_converter_of(target: object) -> Converter | None:
