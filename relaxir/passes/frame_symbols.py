@@ -71,7 +71,10 @@ def frame_symbols(
         for e in shape:
             for key in (e,) if is_opaque(e) else free_dims(e):
                 found.setdefault(key, {}).update(dict.fromkeys((own | n) - {key} for n in needed))
-    keys = (*sorted((e for e in found if isinstance(e, Dim)), key=lambda d: d.name), *(e for e in found if is_opaque(e)))
+    keys = (
+        *sorted((e for e in found if isinstance(e, Dim)), key=lambda d: d.name),
+        *(e for e in found if is_opaque(e)),
+    )
     all_needs = {e: least(found[e]) for e in keys}
     names = UniqueNames(taken | {d.name for e in keys for d in free_dims(e)})
     return FrameSymbols({e: _positive(e, all_needs[e], names) for e in keys}, all_needs)

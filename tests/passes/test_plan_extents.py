@@ -6,7 +6,7 @@ import relaxir as rx
 from relaxir.ir import TensorType, Var
 from relaxir.passes.frame_symbols import is_opaque
 from relaxir.sym import dim, floordiv, mul, sub
-from tests.building import dataflow
+from tests.building import Emit, dataflow
 
 n, m = dim("n"), dim("m")
 
@@ -21,7 +21,8 @@ def test_what_rises() -> None:
 
 def test_differences_are_planned_as_they_are() -> None:
     """With a symbol of 0 that counted as 1, temporaries of n - m rows would be a row short and overlap."""
-    def make(emit, x, y):  # type: ignore[no-untyped-def]
+
+    def make(emit: Emit, x: Var, y: Var) -> list[Var]:
         tail = emit(rx.op.strided_slice(x, axes=(0,), begin=(m,), size=(sub(n, m),)))
         first = emit(rx.op.softmax(tail, axis=1))
         second = emit(rx.op.cumsum(first, axis=0))

@@ -303,6 +303,7 @@ NUMBERS: Final = MappingProxyType(
         "rsub": ("self", "other"),
         "scatter": ("self", "src", "value"),
         "scatter_add": ("self", "src"),
+        "scalar_tensor": ("s",),
         "select_scatter": ("self", "src"),
         "slice_scatter": ("self", "src"),
         "stack": ("tensors",),
@@ -328,7 +329,7 @@ def of_complex(real: Mapping[str, Converter]) -> Mapping[str, Converter]:
     """Converters of complex numbers by the name of the ATen packet, given those of real ones."""
 
     def of_first(convert: Converter) -> Converter:
-        return lambda n: convert(with_args(n, self=argument(n).real))
+        return lambda n: convert(with_args(n, **{k: part(n, a, False) for k, a in n.args.items() if holds(a)}))
 
     return MappingProxyType(
         {

@@ -188,7 +188,7 @@ class Importer:
         try:
             node = Node(fx, args, self)
             if complex_result(fx) or any(map(holds, args.values())):
-                converter = complex_converter_of(fx.target) or node.unsupported("complex numbers")
+                converter = complex_converter_of(fx.target) or node.unsupported("not supported for complex numbers")
             result = converter(node)
             if not writes(fx.target):
                 self.env[fx] = result
