@@ -51,6 +51,19 @@ def branches() -> IRModule:
     return bb.get()
 
 
+def branch_then_work() -> IRModule:
+    """Temporaries sized by what a branch gives, by itself and by a minimum of it: known only behind the branch."""
+    n = rx.dim("n")
+    x = rx.Var("x", rx.TensorType((n,), "float32"))
+    flag = rx.Var("flag", rx.TensorType((), "bool"))
+    bb = rx.BlockBuilder()
+    with bb.function("main", [flag, x]):
+        y = bb.if_then_else(flag, lambda: rx.op.concat([x, x], axis=0), lambda: rx.op.exp(x))
+        few = bb.emit(rx.op.strided_slice(bb.emit(rx.op.cumsum(y, axis=0)), begin=(0,), end=(3,)))
+        bb.emit_func_output(rx.op.cumsum(bb.emit(rx.op.cumsum(few, axis=0)), axis=0))
+    return bb.get()
+
+
 def positive() -> IRModule:
     """Positions of the elements above 0: a data-dependent size."""
     n = rx.dim("n")

@@ -58,6 +58,19 @@ def test_branches_of_different_length() -> None:
             np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+def test_what_a_branch_sizes_is_placed_behind_it() -> None:
+    module = models.branch_then_work()
+    planned = DEFAULT.run(module, PassContext(instruments=(VerifyEach(),)))
+    main = rx.compile(module)["main"]
+    for flag in (True, False):
+        for n in (0, 1, 5):
+            x = floats(n)
+            got = main(np.array(flag), x)
+            (want,) = run_host(planned, "main", (np.array(flag), x), planned.attrs["constants"])
+            np.testing.assert_allclose(got, rx.evaluate(module, "main", np.array(flag), x), rtol=1e-6)
+            np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
 @pytest.mark.parametrize("n", [0, 1, 7, 100])
 def test_data_dependent_size(n: int) -> None:
     main = rx.compile(models.positive())["main"]
