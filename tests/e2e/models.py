@@ -6,6 +6,7 @@ import numpy as np
 
 import relaxir as rx
 from relaxir.ir import IRModule
+from relaxir.sym import min_
 
 
 def mlp(rows: int = 24, hidden: int = 40) -> IRModule:
@@ -59,7 +60,8 @@ def branch_then_work() -> IRModule:
     bb = rx.BlockBuilder()
     with bb.function("main", [flag, x]):
         y = bb.if_then_else(flag, lambda: rx.op.concat([x, x], axis=0), lambda: rx.op.exp(x))
-        few = bb.emit(rx.op.strided_slice(bb.emit(rx.op.cumsum(y, axis=0)), begin=(0,), end=(3,)))
+        sums = bb.emit(rx.op.cumsum(y, axis=0))
+        few = bb.emit(rx.op.strided_slice(sums, axes=(0,), begin=(0,), size=(min_(y.type.shape[0], 3),)))
         bb.emit_func_output(rx.op.cumsum(bb.emit(rx.op.cumsum(few, axis=0)), axis=0))
     return bb.get()
 

@@ -12,6 +12,10 @@ import numpy as np
 import pytest
 
 import relaxir as rx
+from relaxir.passes import PassContext
+from relaxir.passes.instruments import VerifyEach
+from relaxir.pipelines import DEFAULT
+from relaxir.runtime.interp.host import run_host
 from relaxir.runtime.records import CallRecord
 from relaxir.support.errors import ArgumentError, LoadError, RuntimeShapeError, TargetError
 from tests.e2e import models
@@ -218,6 +222,12 @@ def test_shapes_and_memory_can_be_asked_for() -> None:
     assert (status, shapes) == (0, [(5, 7), (5,)])
     assert size == rx.memory(exe)(n=5, k=7)
     assert query(rx.compile(models.positive()), floats(4))[0] == 3  # the size depends on data
+    assert query(rx.compile(models.branches()), np.array(True), floats(4))[0] == 3
+
+
+def test_the_peak_has_the_longer_branch() -> None:
+    exe = rx.compile(models.branch_then_work())
+    assert "  where j = max(n * 2, n)" in str(rx.memory(exe)).splitlines()
 
 
 def test_the_peak_has_the_frames_of_called_functions() -> None:

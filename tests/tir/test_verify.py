@@ -192,7 +192,11 @@ HOSTS: tuple[tuple[int, str, Callable[[], PrimFunc]], ...] = (
     (1, "buffer `t` is used", lambda: host(BIND, Copy(Y, FRAME), AllocFrame(FRAME))),
     (4, "symbol `n` of buffer `t`", lambda: host(AllocFrame(FRAME), BIND)),
     (4, "symbol `m` of an expression", lambda: host(BIND, over(BindDim(M, ZERO)), BindDim(dim("k"), Size(M)))),
-    (4, "symbol `m` of an expression", lambda: host(BIND, If(FLAG, BindDim(M, ZERO), SKIP), BindDim(dim("k"), Size(M)))),
+    (
+        4,
+        "symbol `m` of an expression",
+        lambda: host(BIND, If(FLAG, BindDim(M, ZERO), SKIP), BindDim(dim("k"), Size(M))),
+    ),
     (4, "symbol `m` of an expression", lambda: host(BIND, If(FLAG, BindDim(M, ZERO)), BindDim(dim("k"), Size(M)))),
     (1, "buffer `t` is used", lambda: host(BIND, While(FLAG, AllocFrame(FRAME)), Copy(Y, FRAME))),
     (1, "buffer `t` is used", lambda: host(BIND, If(FLAG, SKIP, AllocFrame(FRAME)), Copy(Y, FRAME))),
@@ -210,8 +214,12 @@ def test_host_programs(invariant: int, message: str, make: Callable[[], PrimFunc
 
 def test_what_both_arms_define_outlives_them() -> None:
     named = AllocFrame(Buffer("u", (M,), "f32", Scope.FRAME))
-    either = If(FLAG, Seq((BindDim(M, ZERO), named)), If(FLAG, Seq((BindDim(M, ONE), named)), Seq((BindDim(M, ONE), named))))
-    assert not verify_prim_func("main", host(BIND, either, BindDim(dim("k"), Size(M)), Copy(named.buffer, named.buffer)))
+    either = If(
+        FLAG, Seq((BindDim(M, ZERO), named)), If(FLAG, Seq((BindDim(M, ONE), named)), Seq((BindDim(M, ONE), named)))
+    )
+    assert not verify_prim_func(
+        "main", host(BIND, either, BindDim(dim("k"), Size(M)), Copy(named.buffer, named.buffer))
+    )
 
 
 def test_all_violations_are_collected() -> None:
