@@ -243,7 +243,7 @@ def _settled_numpy(coordinate: Array, d: int, attrs: GridSampleAttrs) -> Array:
     if attrs.mode == "nearest":
         return np.asarray(np.rint(place))
     if attrs.padding_mode == "border" and attrs.mode == "cubic":
-        return np.clip(place, -CUBIC_REACH, d - 1 + CUBIC_REACH)
+        return np.asarray(np.clip(place, -CUBIC_REACH, d - 1 + CUBIC_REACH))
     if attrs.padding_mode == "border":
         place = np.where((place < low) | (place > high), np.clip(place, 0, d - 1), place)
     if attrs.padding_mode == "reflection":

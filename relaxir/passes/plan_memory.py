@@ -77,7 +77,7 @@ class _Planner:
         for s in stmts:
             if isinstance(s, Assert | ConstantData):
                 continue
-            if opening is None and not isinstance(s, BindDim):
+            if opening is None:
                 opening = s  # a frame for what becomes known here opens before the first statement that does work
             if isinstance(s, AllocFrame):
                 needs = _symbols(s.buffer)
