@@ -32,7 +32,8 @@ torch's product of two floats is below 230 and gives 229. By the same fraction `
 the elements to read, where torch rounds in 32 bits, and copies where the size does not change. Sizes read from data
 (`item`, `nonzero`) are new symbols with checked bounds.
 
-Complex numbers exist inside a program only, as two parts: inputs and results of it are real (`torch.view_as_real`).
+Complex numbers exist inside a program only, as two parts: products (rotary embeddings), sums, quotients, spectra
+(`torch.fft`, `stft`, `istft`) and what moves or selects elements. Inputs and results are real (`torch.view_as_real`).
 
 Not imported: sparse and quantized tensors, random numbers, training mode.
 

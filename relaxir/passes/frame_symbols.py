@@ -1,6 +1,7 @@
 """The symbols in which sizes of frames are computed: at least 1, and no larger than what is needed.
 
-Sizes of 0 count as 1, and quotients are opaque: that makes far more orders of sizes provable. A symbol counts as little
+Sizes of 0 count as 1, and quotients are opaque: that makes far more orders of sizes provable. So are differences: with
+a symbol of 0 that counts as 1 in what is subtracted, they would be too small. A symbol counts as little
 as it can, too, where no temporary that it sizes is needed: all of these have no elements, or are scratch memory of
 kernels that do nothing. So frames of tensors such as (0, 2**40) are small: ``m_or_1 = max(m * min(n, 1), 1)``.
 """
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from relaxir.support.names import UniqueNames
-from relaxir.sym import Dim, DimLike, Facts, Proof, dim, free_dims, max_, mul, substitute, to_text
+from relaxir.sym import Dim, DimLike, Facts, Proof, add, dim, free_dims, max_, mul, substitute, to_text
 from relaxir.tir import Buffer, CallKernel, PrimFunc, Together
 from relaxir.tir.idle import Needs, happens, least, needs_of, positive
 from relaxir.tir.visit import walk
@@ -27,7 +28,7 @@ ROUNDING: Final = ("//", "%", "min(", "max(", "ceildiv(", "broadcast(")
 
 @dataclass(frozen=True)
 class FrameSymbols:
-    """For each symbol, and each extent that is more than a polynomial of symbols, the symbol that stands for it.
+    """For each symbol, and each extent that is more than a rising polynomial of symbols, the symbol that stands for it.
 
     Attributes:
         positive: what stands for each; itself where it is always positive and needed.
@@ -68,16 +69,27 @@ def frame_symbols(
     for shape, needed in dict.fromkeys((b.shape, uses.get(b, ALWAYS)) for b in temporaries):
         own = positive(shape)
         for e in shape:
-            for key in (e,) if _opaque(e) else free_dims(e):
+            for key in (e,) if is_opaque(e) else free_dims(e):
                 found.setdefault(key, {}).update(dict.fromkeys((own | n) - {key} for n in needed))
-    keys = (*sorted((e for e in found if isinstance(e, Dim)), key=lambda d: d.name), *(e for e in found if _opaque(e)))
+    keys = (
+        *sorted((e for e in found if isinstance(e, Dim)), key=lambda d: d.name),
+        *(e for e in found if is_opaque(e)),
+    )
     all_needs = {e: least(found[e]) for e in keys}
     names = UniqueNames(taken | {d.name for e in keys for d in free_dims(e)})
     return FrameSymbols({e: _positive(e, all_needs[e], names) for e in keys}, all_needs)
 
 
-def _opaque(e: DimLike) -> bool:
-    return not isinstance(e, int | Dim) and any(w in to_text(e) for w in ROUNDING)
+def is_opaque(extent: DimLike) -> bool:
+    """Whether an extent is more than a polynomial that grows, or stays, with each of its symbols."""
+    if isinstance(extent, int | Dim):
+        return False
+    text = to_text(extent)
+    if any(word in text for word in ROUNDING):
+        return True
+    facts, symbols = Facts(free_dims(extent)), free_dims(extent)
+    grown = (substitute(extent, {d: add(d, 1)}) for d in symbols)
+    return "-" in text and not all(facts.prove_le(extent, g) is Proof.PROVED for g in grown)
 
 
 def _positive(e: DimLike, needs: tuple[Needs, ...], names: UniqueNames) -> Dim:

@@ -128,7 +128,8 @@ def _settle(forms: Canonical, relation: Relation) -> None:
             continue
         atom = forms.atoms[monomial[0]]
         parts = p.split(atom.key)
-        if atom.kind == "broadcast" and parts is not None and not _occurs(forms, parts[1], atom.key):
+        alone = parts is not None and parts[0].value is not None  # not in `b*k - b`: b is not the only factor
+        if atom.kind == "broadcast" and parts is not None and alone and not _occurs(forms, parts[1], atom.key):
             rest = Poly({m: -c // p.terms[monomial] for m, c in parts[1].terms.items()})
             forms.settled[atom.key] = Rebuilder(forms, shown=False).expr(rest)
             forms.forget()

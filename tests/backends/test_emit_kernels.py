@@ -363,8 +363,10 @@ def test_lazy_select_conditions_gather_scatter(kind, target):
     reverse = loop(kind, lambda i: x[Size(n) - 1 - i], y, x)
     iota = loop(kind, lambda i: cast(i * 3, "float32") + cast(Size(n), "float32"), y)
     mods = PrimFunc((x, y), For(i, Size(n), Store(y, ((i // 4) * 4 + i % 4,), x[i]), kind), (n,), 1)
+    first = Select(Size(n) >= 8, x[const(0)], const(0.0, "float32"))  # shared by the lanes that a condition leaves
+    shared = loop(kind, lambda i: Select(x[i] > 0.0, first, const(1.0, "float32")), y, x)
     funcs = {
-        "shifted": shifted, "gather": gather, "strided": strided, "scatter": scatter, "masked": masked, "positive": positive,
+        "shared": shared, "shifted": shifted, "gather": gather, "strided": strided, "scatter": scatter, "masked": masked, "positive": positive,
         "reverse": reverse, "iota": iota, "mods": mods,
     }  # fmt: skip
     jit = Jit(funcs, target)
@@ -372,7 +374,9 @@ def test_lazy_select_conditions_gather_scatter(kind, target):
     for size in EXTENTS:
         a = RNG.standard_normal(size).astype(np.float32)
         perm = RNG.permutation(size).astype(np.int64)
+        head = a[0] if size >= 8 else 0
         expected = {
+            "shared": ([a], np.where(a > 0, head, 1).astype(np.float32)),
             "shifted": ([a], np.concatenate([np.full(2, 7, np.float32), a])[:size]),
             "gather": ([a, perm], a[perm] * 2),
             "scatter": ([perm, a], None),

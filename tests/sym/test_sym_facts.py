@@ -207,7 +207,9 @@ def test_an_equality_gives_the_size_of_a_broadcast(text, before, after):
 @pytest.mark.parametrize(
     "text",
     ["broadcast(n, m) == n", "2*broadcast(n, m) == m + k", "broadcast(n, m) == broadcast(n, k)",
-     "broadcast(broadcast(n, m), k) == k", "broadcast(n, m) == n, broadcast(m, k) == m"],
+     "broadcast(broadcast(n, m), k) == k", "broadcast(n, m) == n, broadcast(m, k) == m",
+     "broadcast(n, m) * k - broadcast(n, m) == n * k - n", "broadcast(n, m) * k - broadcast(n, m) == m * k - m",
+     "broadcast(n, m) * broadcast(n, k) - broadcast(n, m) == m"],
 )  # fmt: skip
 def test_sizes_of_broadcasts_keep_their_values(text):
     relations = where(text)

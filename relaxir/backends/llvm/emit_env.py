@@ -223,7 +223,7 @@ class Env:
     # ---- lanes
 
     def varies(self, expr: Expr) -> bool:
-        """Whether the lanes of the vector being written may see different values."""
+        """Whether lanes of the vector being written may see different values: absent ones see 0 for what is loaded."""
         if self.lane is None:
             return False
         for e in walk_expr(expr):
@@ -231,7 +231,7 @@ class Env:
                 bound = self.bound(e)
                 if bound.lane or bound.value.width > 1:
                     return True
-            elif isinstance(e, Load) and e.buffer in self.lane.private:
+            elif isinstance(e, Load) and (self.lane.guarded or e.buffer in self.lane.private):
                 return True
         return False
 

@@ -12,6 +12,7 @@ from functools import reduce
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from relaxir.frontends.torch.elementwise import hypotenuse
 from relaxir.frontends.torch.node import Arg, Converter, Node
 from relaxir.frontends.values import Value
 from relaxir.sym import DimLike
@@ -156,14 +157,10 @@ def conjugate(n: Node) -> Complex:
     return Complex(z.real, n.emit("negative", z.imag))
 
 
-def size(n: Node, z: Complex) -> Value:
-    """Absolute values, scaled so that squares do not overflow."""
-    real, imag = (n.emit("abs", p) for p in (z.real, z.imag))
-    big = n.emit("maximum", real, imag)
-    unit = n.emit("divide", n.emit("minimum", real, imag), big)
-    length = n.emit("multiply", big, n.emit("sqrt", n.emit("add", n.emit("multiply", unit, unit), 1)))
-    plain = n.emit("logical_or", n.emit("equal", big, 0), n.emit("isinf", big))
-    return n.emit("where", plain, big, length)
+def absolute(n: Node) -> Value:
+    """Lengths."""
+    z = argument(n)
+    return hypotenuse(n, z.real, z.imag)
 
 
 def polar(n: Node) -> Complex:
@@ -186,7 +183,7 @@ def exponential(n: Node) -> Complex:
 def logarithm(n: Node) -> Complex:
     """Logarithm of the length, and the angle."""
     z = argument(n)
-    return Complex(n.emit("log", size(n, z)), n.emit("atan2", z.imag, z.real))
+    return Complex(n.emit("log", hypotenuse(n, z.real, z.imag)), n.emit("atan2", z.imag, z.real))
 
 
 def power(n: Node) -> Complex:
@@ -260,7 +257,7 @@ MAKING: Final[Mapping[str, Converter]] = MappingProxyType(
 OWN: Final[Mapping[str, Converter]] = MappingProxyType(
     {
         "_conj": conjugate,
-        "abs": lambda n: size(n, argument(n)),
+        "abs": absolute,
         "angle": lambda n: n.emit("atan2", argument(n).imag, argument(n).real),
         "conj_physical": conjugate,
         "div": divide,
@@ -306,6 +303,7 @@ NUMBERS: Final = MappingProxyType(
         "rsub": ("self", "other"),
         "scatter": ("self", "src", "value"),
         "scatter_add": ("self", "src"),
+        "scalar_tensor": ("s",),
         "select_scatter": ("self", "src"),
         "slice_scatter": ("self", "src"),
         "stack": ("tensors",),
@@ -331,7 +329,7 @@ def of_complex(real: Mapping[str, Converter]) -> Mapping[str, Converter]:
     """Converters of complex numbers by the name of the ATen packet, given those of real ones."""
 
     def of_first(convert: Converter) -> Converter:
-        return lambda n: convert(with_args(n, self=argument(n).real))
+        return lambda n: convert(with_args(n, **{k: part(n, a, False) for k, a in n.args.items() if holds(a)}))
 
     return MappingProxyType(
         {

@@ -273,8 +273,13 @@ def ignoring_nan(name: str) -> Converter:
 
 
 def hypot(n: Node) -> Value:
+    """``sqrt(self * self + other * other)``."""
+    return hypotenuse(n, *n.pair(n.out_dtype))
+
+
+def hypotenuse(n: Node, a: Value, b: Value) -> Value:
     """``sqrt(a * a + b * b)``, scaled so that the squares do not overflow."""
-    a, b = (n.emit("abs", v) for v in n.pair(n.out_dtype))
+    a, b = n.emit("abs", a), n.emit("abs", b)
     big = n.emit("maximum", a, b)
     unit = n.emit("divide", n.emit("minimum", a, b), big)
     length = n.emit("multiply", big, n.emit("sqrt", n.emit("add", n.emit("multiply", unit, unit), 1)))

@@ -92,8 +92,7 @@ class Importer:
         if isinstance(arg, TensorArgument):
             meta = node.meta["val"]
             if meta.is_complex():
-                message = f"input `{node.name}` is complex: take its parts and use torch.view_as_complex inside"
-                raise UnsupportedError(message, code="import-unsupported")
+                raise complex_at_the_border(f"input `{node.name}`", "view_as_real", "view_as_complex")
             shape = tuple(self.symbols.size(s) for s in meta.shape)
             return Var(node.name, TensorType(shape, dtype_name(meta.dtype)))
         if isinstance(arg, SymIntArgument):
@@ -151,8 +150,7 @@ class Importer:
         if isinstance(result, Value):
             return result.materialize(self.bb)
         if isinstance(result, Complex):
-            message = "a result of complex numbers is not supported: return torch.view_as_real of it"
-            raise UnsupportedError(message, code="import-unsupported")
+            raise complex_at_the_border("a result", "view_as_complex", "view_as_real")
         anchor = next(iter(reversed(self.program.graph.nodes)))
         return Node(anchor, {}, self).operand(result, "int64").materialize(self.bb)
 
@@ -181,11 +179,7 @@ class Importer:
         """Import a node; a problem is noted, and what depends on it is skipped."""
         converter = converter_of(fx.target)
         if converter is None:
-            where = place_of(fx)
-            error = UnsupportedError(
-                f"{target_name(fx.target)} is not supported", code="import-unsupported", span=where
-            )
-            self.problems.append(error)
+            self.unsupported(fx, "is not supported")
             return
         try:
             args = self.arguments(fx)
@@ -194,7 +188,7 @@ class Importer:
         try:
             node = Node(fx, args, self)
             if complex_result(fx) or any(map(holds, args.values())):
-                converter = complex_converter_of(fx.target) or node.unsupported("complex numbers")
+                converter = complex_converter_of(fx.target) or node.unsupported("not supported for complex numbers")
             result = converter(node)
             if not writes(fx.target):
                 self.env[fx] = result
@@ -206,6 +200,11 @@ class Importer:
             self.problems.append(named(error, fx))
         except (SymError, OverflowError) as error:
             self.problems.append(LoadError(f"{describe(fx)}: {reason(error)}", span=place_of(fx)))
+
+    def unsupported(self, fx: FxNode, message: str) -> None:
+        """Note an operator that cannot be imported."""
+        text = f"{target_name(fx.target)} {message}"
+        self.problems.append(UnsupportedError(text, code="import-unsupported", span=place_of(fx)))
 
     def arguments(self, fx: FxNode) -> dict[str, Arg]:
         """Arguments by name: those of the schema with their defaults, or ``0``, ``1``, ... where there is none."""
@@ -301,6 +300,12 @@ def complex_result(fx: FxNode) -> bool:
     found = fx.meta.get("val")
     first = found[0] if isinstance(found, tuple | list) and found else found
     return isinstance(first, torch.Tensor) and first.is_complex()
+
+
+def complex_at_the_border(what: str, outside: str, inside: str) -> UnsupportedError:
+    """The error about a complex tensor that a caller would give or get."""
+    advice = f"use torch.{inside} inside the program, and torch.{outside} outside of it"
+    return UnsupportedError(f"{what} is complex: inputs and results are real", code="import-unsupported", help=advice)
 
 
 def rewritten(n: Node, target: Arg, result: Arg) -> Arg:

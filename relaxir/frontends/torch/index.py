@@ -202,7 +202,8 @@ def index_put(n: Node) -> Value:
     given = n.get("indices")
     masks = [i for i in given if i is not None and i.type.dtype == "bool"]
     if len(masks) == 1 == len(given) and product(values.type.shape) == 1 and not n.flag("accumulate"):
-        mask = n.reshape(masks[0], (*masks[0].type.shape, *(1,) * (x.type.rank - masks[0].type.rank)))
+        lead = x.type.shape[: masks[0].type.rank]  # a mask is as large as what it masks
+        mask = n.reshape(n.broadcast(masks[0], lead), (*lead, *(1,) * (x.type.rank - masks[0].type.rank)))
         return n.emit("where", mask, n.reshape(values, ()), x)
     found = positions(n, given)
     axes = [axis for axis, _ in found]

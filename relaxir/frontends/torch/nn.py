@@ -278,6 +278,15 @@ def heads(n: Node, x: Value, lead: tuple[DimLike, ...]) -> Value:
     return n.reshape(x, (1, flat, *shape[-2:]) if len(lead) < 2 else (flat, 1, *shape[-2:]))
 
 
+def weight_norm(n: Node) -> Value | tuple[Value, Value]:
+    """Directions ``v`` at lengths ``g``; the lengths of ``v`` too where they are asked for."""
+    v, g, dim = n.value("v"), n.value("g"), n.integer("dim")
+    others = tuple(a for a in range(v.type.rank) if dim == -1 or a != dim % v.type.rank)
+    norms = n.emit("sqrt", n.emit("sum", n.emit("multiply", v, v), axes=others, keepdims=True))
+    w = n.emit("multiply", v, n.emit("divide", g, norms))
+    return (w, norms) if isinstance(n.fx.meta.get("val"), tuple | list) else w
+
+
 NN: Final[Mapping[str, Converter]] = MappingProxyType(
     {
         **dict.fromkeys(
@@ -300,6 +309,7 @@ NN: Final[Mapping[str, Converter]] = MappingProxyType(
         **dict.fromkeys(("layer_norm", "native_layer_norm"), layer_norm),
         **dict.fromkeys(("group_norm", "native_group_norm"), group_norm),
         **dict.fromkeys(("rms_norm", "_fused_rms_norm"), rms_norm),
+        **dict.fromkeys(("_weight_norm", "_weight_norm_interface"), weight_norm),
         **dict.fromkeys(
             (
                 "scaled_dot_product_attention",

@@ -24,7 +24,7 @@ from relaxir.support.spans import Span
 from relaxir.sym import DimLike, Relation, product
 
 Arg: TypeAlias = Any
-"""A resolved argument: a `Value`, number, size (`DimLike`), `Ratio`, `Relation`, graph, or a tuple of them."""
+"""A resolved argument: `Value`, `Complex`, number, size (`DimLike`), `Ratio`, `Relation`, graph, or a tuple of them."""
 Converter: TypeAlias = Callable[["Node"], Arg]
 LoopBody: TypeAlias = Callable[[Value, tuple[Value, ...]], tuple[Value, Sequence[Value], Sequence[Value]]]
 """An iteration: its number and the carried values give whether to go on, the next values, and rows of results."""

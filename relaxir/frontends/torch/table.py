@@ -15,6 +15,7 @@ from relaxir.frontends.torch.counts import COUNTS
 from relaxir.frontends.torch.creation import CREATION
 from relaxir.frontends.torch.elementwise import ELEMENTWISE
 from relaxir.frontends.torch.fourier import FOURIER
+from relaxir.frontends.torch.grouped import CUSTOM, GROUPED
 from relaxir.frontends.torch.index import INDEX
 from relaxir.frontends.torch.loss import LOSS
 from relaxir.frontends.torch.nn import NN
@@ -35,6 +36,7 @@ ATEN: Final[Mapping[str, Converter]] = MappingProxyType(
         **CREATION,
         **ELEMENTWISE,
         **FOURIER,
+        **GROUPED,
         **INDEX,
         **LOSS,
         **MAKING,
@@ -53,13 +55,14 @@ OPERATORS: Final[Mapping[str, Converter]] = MappingProxyType({**ATEN, **VISION})
 """Converters of ATen packets, and of torchvision's operators by their full names."""
 COMPLEX: Final[Mapping[str, Converter]] = MappingProxyType({**FOURIER, **MAKING, **of_complex(ATEN)})
 """Converters where arguments or results are complex, by the name of the ATen packet."""
-OTHER: Final[Mapping[str, Converter]] = MappingProxyType({**FUNCTION, **CONTROL})
+OTHER: Final[Mapping[str, Converter]] = MappingProxyType({**FUNCTION, **CONTROL, **CUSTOM})
 """Converters of other targets by `target_name`."""
 
 
 def converter_of(target: object) -> Converter | None:
     """The converter of a node's target, if there is one; that of ``add`` also serves ``add_``, and ``t`` ``t_copy``."""
-    return OTHER.get(target_name(target)) if not isinstance(target, torch._ops.OpOverload) else found(OPERATORS, target)
+    row = found(OPERATORS, target) if isinstance(target, torch._ops.OpOverload) else None
+    return row or OTHER.get(target_name(target))
 
 
 def complex_converter_of(target: object) -> Converter | None:
