@@ -37,6 +37,8 @@ from relaxir.tir import (
 
 CUBIC: Final = -0.75
 """Coefficient a of Keys' kernel, PyTorch's choice."""
+CUBIC_REACH: Final = 2.0
+"""Elements beyond the border from which on all neighbours of a cubic are the one at the border."""
 TAPS: Final = (("linear", 2), ("cubic", 4))
 
 
@@ -62,10 +64,11 @@ def grid_attrs(mode: Any, padding_mode: Any, align_corners: bool) -> GridSampleA
 class GridSample(Op[GridSampleAttrs]):
     """Sample x at places given in -1..1: ``y[n, c, o...] = x[n, c, place(grid[n, o...])]``, interpolated.
 
-    x is (N, C, *spatial) with k spatial axes, grid (N, *out, k) with coordinates of the last axis first. Places
-    beyond the border are clamped or mirrored before interpolation (border, reflection), and so are neighbours; with
-    zeros, neighbours outside count as 0. Nearest rounds halves to even. TVM: relax.image.grid_sample, ONNX:
-    GridSample.
+    x is (N, C, *spatial) with k spatial axes, grid (N, *out, k) with coordinates of the last axis first. Neighbours
+    outside count as 0 (zeros), as the nearest element (border), or as the mirrored one (reflection). Between two
+    elements places outside are brought inside first; a cubic reads its four neighbours around the place itself, as
+    PyTorch and ONNX Runtime do. Nearest rounds halves to even. TVM: relax.image.grid_sample, ONNX: GridSample, whose
+    reference clamps the place of a cubic at the border as well.
     """
 
     name = "grid_sample"
@@ -201,6 +204,8 @@ def _settled(coordinate: Expr, d: DimLike, attrs: GridSampleAttrs) -> Expr:
         place = coordinate
     if attrs.mode == "nearest":
         return call(Intrinsic.ROUND, place)  # the index itself is brought inside
+    if attrs.padding_mode == "border" and attrs.mode == "cubic":
+        return minimum(maximum(place, -CUBIC_REACH), size + (CUBIC_REACH - 1.0))
     if attrs.padding_mode == "border":
         return select((place < low) | (place > low + reach), minimum(maximum(place, 0.0), size - one), place)
     if attrs.padding_mode == "reflection":
@@ -237,6 +242,8 @@ def _settled_numpy(coordinate: Array, d: int, attrs: GridSampleAttrs) -> Array:
         place = coordinate
     if attrs.mode == "nearest":
         return np.asarray(np.rint(place))
+    if attrs.padding_mode == "border" and attrs.mode == "cubic":
+        return np.asarray(np.clip(place, -CUBIC_REACH, d - 1 + CUBIC_REACH))
     if attrs.padding_mode == "border":
         place = np.where((place < low) | (place > high), np.clip(place, 0, d - 1), place)
     if attrs.padding_mode == "reflection":

@@ -48,7 +48,7 @@ from relaxir.tir import (
     minimum,
 )
 from relaxir.tir.expr import BinOp
-from relaxir.tir.visit import child_exprs, walk
+from relaxir.tir.visit import child_exprs, symbols_after, walk
 
 
 def with_size_checks(name: str, func: PrimFunc, programs: Mapping[str, PrimFunc]) -> PrimFunc:
@@ -101,7 +101,7 @@ class _Checker:
                 yield from ready()
                 news = False
             yield self.inside(s, bound, checked)
-            defined = {b.dim for b in walk(s) if isinstance(b, BindDim)} if isinstance(s, BindDim | If) else set()
+            defined = symbols_after(s)
             news = news or bool(defined)
             bound.update(defined)
         yield from ready()  # of an arm that only checks

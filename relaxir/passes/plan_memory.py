@@ -38,7 +38,7 @@ from relaxir.tir import (
     While,
     as_expr,
 )
-from relaxir.tir.visit import walk
+from relaxir.tir.visit import symbols_after, walk
 
 
 @dataclass(eq=False)
@@ -75,10 +75,6 @@ class _Planner:
         """Walk a statement list; ``visible`` are the frames opened on the way here."""
         opening: Stmt | None = None
         for s in stmts:
-            if isinstance(s, BindDim):
-                bound = bound | {s.dim}
-                opening = None
-                continue
             if isinstance(s, Assert | ConstantData):
                 continue
             if opening is None:
@@ -99,6 +95,9 @@ class _Planner:
                 self.assign(_items(s.body), bound, self._open_early(visible, bound, s, s.body))
             elif isinstance(s, Seq):
                 self.assign(s.stmts, bound, visible)
+            if defined := symbols_after(s):  # what they size opens behind it
+                bound = bound | defined
+                opening = None
 
     def _open_early(self, visible: _Visible, bound: frozenset[Dim], at: Stmt, arm: Stmt) -> _Visible:
         """What a branch or loop allocates at sizes known before it goes to one frame, opened before it."""

@@ -8,9 +8,9 @@ from functools import cached_property
 
 from relaxir.support.checks import check_count
 from relaxir.support.errors import ArgumentError
-from relaxir.sym import Dim, DimLike, dim, evaluate, free_dims, parse, substitute, to_text
-from relaxir.tir import BindDim, Const, Extent, PrimFunc, Size, Stmt
-from relaxir.tir.visit import child_stmts, walk
+from relaxir.sym import Dim, DimLike, dim, evaluate, free_dims, max_, parse, substitute, to_text
+from relaxir.tir import BindDim, Const, Extent, PrimFunc, Size
+from relaxir.tir.visit import walk
 
 FUNCTIONS = frozenset({"min", "max", "ceildiv", "broadcast"})
 """Words of a formula's text that are no symbols."""
@@ -74,25 +74,23 @@ class Formulas:
 
 
 def definitions_of(host: PrimFunc) -> tuple[tuple[Dim, DimLike], ...]:
-    """Symbols that a host program computes from others, in order."""
-    return tuple(
-        (s.dim, s.value.expr if isinstance(s.value, Size) else int(s.value.value))
-        for s in walk(host.body)
-        if isinstance(s, BindDim) and isinstance(s.value, Size | Const)
-    )
+    """Symbols that a host program computes from others, in order; one that branches join is the larger."""
+    found: dict[Dim, DimLike] = {}
+    for s in walk(host.body):
+        if isinstance(s, BindDim) and isinstance(s.value, Size | Const):
+            value = s.value.expr if isinstance(s.value, Size) else int(s.value.value)
+            found[s.dim] = max_(found.pop(s.dim, value), value)  # behind what its last value is computed from
+    return tuple(found.items())
 
 
 def bound(callee: PrimFunc, shapes: Sequence[Sequence[DimLike]]) -> dict[Dim, DimLike]:
     """What the symbols of a called host program are, from the shapes of its arguments."""
     world: dict[Dim, DimLike] = {}
-    todo: list[Stmt] = [callee.body]
-    while todo:
-        stmt = todo.pop()
+    for stmt in walk(callee.body):
         if isinstance(stmt, BindDim) and isinstance(stmt.value, Extent):
             world[stmt.dim] = shapes[callee.inputs.index(stmt.value.buffer)][stmt.value.axis]
-        elif isinstance(stmt, BindDim) and isinstance(stmt.value, Size):
-            world[stmt.dim] = substitute(stmt.value.expr, world)
-        todo += reversed(child_stmts(stmt))
+    for d, value in definitions_of(callee):
+        world[d] = substitute(value, world)
     return world
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf, prod
+from math import comb, inf, prod
 from typing import Literal
 from zlib import crc32
 
@@ -185,14 +185,15 @@ class Order:
         return all(coefficient > 0 for coefficient in shifted.terms.values())
 
     def _shift(self, p: Poly, key: str, offset: int) -> Poly:
-        result = Poly({})
-        moved = Poly({(key,): 1, (): offset})
+        terms: dict[Monomial, int] = {}
         for monomial, coefficient in p.terms.items():
-            term = Poly({tuple(k for k in monomial if k != key): coefficient})
-            for _ in range(monomial.count(key)):
-                term = term * moved
-            result = result + term
-        return result
+            power = monomial.count(key)
+            first = monomial.index(key) if power else 0
+            for left in range(power + 1):
+                part = monomial[: first + left] + monomial[first + power :]
+                share = coefficient * comb(power, left) * offset ** (power - left)
+                terms[part] = terms.get(part, 0) + share
+        return Poly({m: c for m, c in terms.items() if c})
 
     def _weaker(self, p: Poly) -> Iterator[list[Poly]]:
         """Yield lists of goals; proving all goals of one list proves ``p >= 0``."""

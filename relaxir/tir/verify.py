@@ -1,6 +1,7 @@
 """The verifier of tensor programs: collects every violation of these invariants.
 
- 1. A buffer is a parameter, or defined before its use by an enclosing Alloc or an earlier host statement.
+ 1. A buffer is a parameter, or defined before its use by an enclosing Alloc or an earlier host statement. What a loop's
+    body defines ends with it, and of an If's arms what both define outlives them; so it is with symbols.
  2. A variable is used inside the loop, block or Let that binds it.
  3. No variable or buffer is bound again while it is visible; parameters are distinct.
  4. Every symbol is one of ``dims``, bound by an enclosing Switch, or bound by an earlier BindDim; no two symbols share
@@ -23,7 +24,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -61,7 +62,7 @@ from relaxir.tir.stmt import (
     Switch,
     While,
 )
-from relaxir.tir.visit import HOST_STATEMENTS, child_exprs, child_stmts, walk, walk_expr
+from relaxir.tir.visit import HOST_STATEMENTS, child_exprs, child_stmts, symbols_after, walk, walk_expr
 
 BITWISE: Final = frozenset({BinOp.AND, BinOp.OR, BinOp.XOR})
 SHIFTS: Final = frozenset({BinOp.SHL, BinOp.SHR})
@@ -87,7 +88,8 @@ class _Checker:
         self.errors: list[VerifyError] = []
         self.buffers: set[Buffer] = set()
         self.vars: set[Var] = set()
-        self.dims: dict[Dim, None] = {}
+        self.dims: set[Dim] = set()
+        self.symbols: dict[str, Dim] = {}
         self.constant_dims: set[Dim] = set()
         self.unrolled: set[Var] = set()
 
@@ -98,7 +100,7 @@ class _Checker:
 
     def run(self) -> None:
         func = self.func
-        bound = {s.dim for s in walk(func.body) if isinstance(s, BindDim)} if func.is_host else set()
+        bound = symbols_after(func.body)
         self._bind_dims(func.dims)
         if len(set(func.dims)) != len(func.dims):
             self.fail(4, "a symbol is listed twice in dims", "verify-redefined")
@@ -118,10 +120,9 @@ class _Checker:
 
     def _bind_dims(self, dims: Iterable[Dim]) -> None:
         for d in dims:
-            other = next((k for k in self.dims if k.name == d.name and k != d), None)
-            if other is not None:
+            if self.symbols.setdefault(d.name, d) != d:
                 self.fail(4, f"two different symbols are named `{d.name}`", "verify-redefined")
-            self.dims[d] = None
+            self.dims.add(d)
 
     def _dim(self, expr: DimLike, where: str, also: Iterable[Dim] = ()) -> None:
         for d in free_dims(expr):
@@ -144,6 +145,17 @@ class _Checker:
         yield
         self.vars.difference_update(added)
         self.buffers.difference_update(added)
+
+    def _arms(self, arms: Sequence[Stmt], *, one_runs: bool) -> None:
+        """Bodies of a statement; what each of them defines outlives it where ``one_runs``."""
+        dims, buffers = self.dims, self.buffers
+        ends: list[tuple[set[Dim], set[Buffer]]] = []
+        for arm in arms:
+            self.dims, self.buffers = set(dims), set(buffers)
+            self.stmt(arm)
+            ends.append((self.dims, self.buffers))
+        self.dims = set.intersection(*(d for d, _ in ends)) if one_runs else dims
+        self.buffers = set.intersection(*(b for _, b in ends)) if one_runs else buffers
 
     # ---- statements ------------------------------------------------------------------------------------------------
 
@@ -169,9 +181,11 @@ class _Checker:
                 self.stmt(s.body)
         elif isinstance(s, Switch):
             self._switch(s)
-        else:
-            if isinstance(s, If | While) and s.cond.dtype != "bool":
+        elif isinstance(s, If | While):
+            if s.cond.dtype != "bool":
                 self.fail(6, f"a condition is {s.cond.dtype}, not bool", "verify-type")
+            self._arms(child_stmts(s), one_runs=isinstance(s, If) and s.other is not None)
+        else:
             self._leaf(s)
             for child in child_stmts(s):
                 self.stmt(child)
@@ -190,7 +204,7 @@ class _Checker:
         if s.kind is ForKind.UNROLL:
             self.unrolled.add(s.var)
         with self._inside(s.var):
-            self.stmt(s.body)
+            self._arms((s.body,), one_runs=False)
         self.unrolled.discard(s.var)
 
     def _block(self, s: Block) -> None:
@@ -234,7 +248,8 @@ class _Checker:
         self.constant_dims.add(s.dim)
         self.stmt(s.body)
         self.constant_dims.discard(s.dim)
-        del self.dims[s.dim]
+        self.dims.discard(s.dim)
+        self.symbols.pop(s.dim.name, None)
 
     def _leaf(self, s: Stmt) -> None:
         if isinstance(s, Assert):

@@ -229,6 +229,17 @@ def free_dims_of(params: Sequence[Buffer], body: Stmt) -> tuple[Dim, ...]:
     return tuple(sorted((d for d in used if d not in bound), key=lambda d: d.name))
 
 
+def symbols_after(stmt: Stmt) -> frozenset[Dim]:
+    """Symbols that a statement of a host program leaves defined: a branch those of both arms, a loop none."""
+    if isinstance(stmt, BindDim):
+        return frozenset({stmt.dim})
+    if isinstance(stmt, Seq):
+        return frozenset[Dim]().union(*map(symbols_after, stmt.stmts))
+    if isinstance(stmt, If) and stmt.other is not None:
+        return symbols_after(stmt.then) & symbols_after(stmt.other)
+    return frozenset()
+
+
 def _dims_in(params: Sequence[Buffer], body: Stmt) -> Iterator[DimLike]:
     """Every dimension expression of a program, wherever it stands."""
     for b in (*params, *buffers_of(body)):

@@ -6,6 +6,7 @@ import numpy as np
 
 import relaxir as rx
 from relaxir.ir import IRModule
+from relaxir.sym import min_
 
 
 def mlp(rows: int = 24, hidden: int = 40) -> IRModule:
@@ -48,6 +49,20 @@ def branches() -> IRModule:
     with bb.function("main", [flag, x]):
         y = bb.if_then_else(flag, lambda: rx.op.concat([x, x], axis=0), lambda: rx.op.exp(x))
         bb.emit_func_output(rx.op.add(y, 1.0))
+    return bb.get()
+
+
+def branch_then_work() -> IRModule:
+    """Temporaries sized by what a branch gives, by itself and by a minimum of it: known only behind the branch."""
+    n = rx.dim("n")
+    x = rx.Var("x", rx.TensorType((n,), "float32"))
+    flag = rx.Var("flag", rx.TensorType((), "bool"))
+    bb = rx.BlockBuilder()
+    with bb.function("main", [flag, x]):
+        y = bb.if_then_else(flag, lambda: rx.op.concat([x, x], axis=0), lambda: rx.op.exp(x))
+        sums = bb.emit(rx.op.cumsum(y, axis=0))
+        few = bb.emit(rx.op.strided_slice(sums, axes=(0,), begin=(0,), size=(min_(y.type.shape[0], 3),)))
+        bb.emit_func_output(rx.op.cumsum(bb.emit(rx.op.cumsum(few, axis=0)), axis=0))
     return bb.get()
 
 

@@ -12,6 +12,10 @@ import numpy as np
 import pytest
 
 import relaxir as rx
+from relaxir.passes import PassContext
+from relaxir.passes.instruments import VerifyEach
+from relaxir.pipelines import DEFAULT
+from relaxir.runtime.interp.host import run_host
 from relaxir.runtime.records import CallRecord
 from relaxir.support.errors import ArgumentError, LoadError, RuntimeShapeError, TargetError
 from tests.e2e import models
@@ -55,6 +59,19 @@ def test_branches_of_different_length() -> None:
             got = main(np.array(flag), x)
             want = np.concatenate([x, x]) + 1 if flag else np.exp(x) + 1
             assert got.shape == want.shape
+            np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_what_a_branch_sizes_is_placed_behind_it() -> None:
+    module = models.branch_then_work()
+    planned = DEFAULT.run(module, PassContext(instruments=(VerifyEach(),)))
+    main = rx.compile(module)["main"]
+    for flag in (True, False):
+        for n in (0, 1, 5):
+            x = floats(n)
+            got = main(np.array(flag), x)
+            (want,) = run_host(planned, "main", (np.array(flag), x), planned.attrs["constants"])
+            np.testing.assert_allclose(got, rx.evaluate(module, "main", np.array(flag), x), rtol=1e-6)
             np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
@@ -205,6 +222,12 @@ def test_shapes_and_memory_can_be_asked_for() -> None:
     assert (status, shapes) == (0, [(5, 7), (5,)])
     assert size == rx.memory(exe)(n=5, k=7)
     assert query(rx.compile(models.positive()), floats(4))[0] == 3  # the size depends on data
+    assert query(rx.compile(models.branches()), np.array(True), floats(4))[0] == 3
+
+
+def test_the_peak_has_the_longer_branch() -> None:
+    exe = rx.compile(models.branch_then_work())
+    assert "  where j = max(n * 2, n)" in str(rx.memory(exe)).splitlines()
 
 
 def test_the_peak_has_the_frames_of_called_functions() -> None:

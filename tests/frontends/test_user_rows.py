@@ -10,6 +10,7 @@ from onnx import TensorProto
 
 from relaxir.support.errors import RelaxirError
 from tests.frontends.models import f32, folded, i64, model, node, run
+from tests.frontends.onnx_session import run_onnxruntime
 
 NAN, INF = np.nan, np.inf
 
@@ -125,3 +126,15 @@ def test_shape_arithmetic() -> None:
         x = np.arange(n, dtype=np.float32)
         end, total = run(proto, x=x)
         assert (int(end), float(total)) == (n // 7, x[: n // 7].sum())
+
+
+@pytest.mark.parametrize("padding", ["border", "reflection"])
+@pytest.mark.parametrize("align", [0, 1])
+def test_cubic_at_borders(padding: str, align: int) -> None:
+    """The neighbours of a place outside are brought inside, not the place: no case of the standard's tests decides it."""
+    sample = node("GridSample", "x grid", "y", mode="cubic", padding_mode=padding, align_corners=align)
+    proto = model([sample], "x float32[n,2,h,w]; grid float32[n,a,b,2]", "y float32[n,2,a,b]", opset=20)
+    rng = np.random.default_rng(0)
+    feeds = {"x": f32(rng.random((2, 2, 3, 5))), "grid": f32(6 * rng.random((2, 4, 7, 2)) - 3)}
+    (got,), (want,) = run(proto, **feeds), run_onnxruntime(proto, feeds)
+    np.testing.assert_allclose(got, want, atol=1e-5)

@@ -36,6 +36,7 @@ from relaxir.tir import (
     Store,
     Switch,
     Var,
+    While,
     binary,
     cast,
     const,
@@ -184,10 +185,21 @@ def host(*stmts: Stmt) -> PrimFunc:
 
 BIND = BindDim(N, Extent(X, 0))
 FRAME = Buffer("t", (N,), "f32", Scope.FRAME)
+M = dim("m")
+FLAG, SKIP = eq(ZERO, ZERO), Seq(())
 
 HOSTS: tuple[tuple[int, str, Callable[[], PrimFunc]], ...] = (
     (1, "buffer `t` is used", lambda: host(BIND, Copy(Y, FRAME), AllocFrame(FRAME))),
     (4, "symbol `n` of buffer `t`", lambda: host(AllocFrame(FRAME), BIND)),
+    (4, "symbol `m` of an expression", lambda: host(BIND, over(BindDim(M, ZERO)), BindDim(dim("k"), Size(M)))),
+    (
+        4,
+        "symbol `m` of an expression",
+        lambda: host(BIND, If(FLAG, BindDim(M, ZERO), SKIP), BindDim(dim("k"), Size(M))),
+    ),
+    (4, "symbol `m` of an expression", lambda: host(BIND, If(FLAG, BindDim(M, ZERO)), BindDim(dim("k"), Size(M)))),
+    (1, "buffer `t` is used", lambda: host(BIND, While(FLAG, AllocFrame(FRAME)), Copy(Y, FRAME))),
+    (1, "buffer `t` is used", lambda: host(BIND, If(FLAG, SKIP, AllocFrame(FRAME)), Copy(Y, FRAME))),
     (6, "symbol `n` is bound to float32", lambda: host(BindDim(N, X[0, 0]))),
     (13, "axis 2 of `x`", lambda: host(BindDim(N, Extent(X, 2)))),
 )
@@ -198,6 +210,16 @@ def test_host_programs(invariant: int, message: str, make: Callable[[], PrimFunc
     errors = verify_prim_func("main", make())
     assert message in errors[0].message
     assert errors[0].notes == (f"invariant {invariant} of relaxir/tir/verify.py",)
+
+
+def test_what_both_arms_define_outlives_them() -> None:
+    named = AllocFrame(Buffer("u", (M,), "f32", Scope.FRAME))
+    either = If(
+        FLAG, Seq((BindDim(M, ZERO), named)), If(FLAG, Seq((BindDim(M, ONE), named)), Seq((BindDim(M, ONE), named)))
+    )
+    assert not verify_prim_func(
+        "main", host(BIND, either, BindDim(dim("k"), Size(M)), Copy(named.buffer, named.buffer))
+    )
 
 
 def test_all_violations_are_collected() -> None:

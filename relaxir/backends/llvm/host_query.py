@@ -14,8 +14,8 @@ from relaxir.sym import Dim, free_dims
 from relaxir.tir.expr import BinOp, Load, Size
 from relaxir.tir.func import PrimFunc
 from relaxir.tir.host import AllocOutput, BindDim, CallHost, OpenFrame
-from relaxir.tir.stmt import Assert, Seq, Stmt
-from relaxir.tir.visit import all_exprs, child_stmts
+from relaxir.tir.stmt import Assert, If, Seq, Stmt
+from relaxir.tir.visit import all_exprs, child_stmts, symbols_after
 
 KEPT: Final = (BindDim, Assert, OpenFrame, AllocOutput)
 
@@ -31,6 +31,8 @@ def query_program(func: PrimFunc) -> PrimFunc | None:
 
     def visit(stmt: Stmt) -> bool:
         nonlocal outputs
+        if isinstance(stmt, If) and symbols_after(stmt):
+            return False
         children = child_stmts(stmt)
         if children:
             return all(visit(c) for c in children)

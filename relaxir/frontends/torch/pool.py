@@ -223,25 +223,10 @@ GRID_PADDING: Final = ("zeros", "border", "reflection")
 
 
 def grid_sampler(n: Node) -> Value:
-    """Elements at places of a grid.
-
-    The taps of a cubic beyond the border are those at the border; `grid_sample`, as ONNX has it, brings places inside
-    first. So two elements are added at each end, and only places beyond these are brought inside.
-    """
+    """Elements at places of a grid."""
     mode, padding = GRID_MODES[n.integer("interpolation_mode")], GRID_PADDING[n.integer("padding_mode")]
-    x, grid, align = n.value("input"), n.value("grid"), n.flag("align_corners")
-    if mode == "cubic" and padding == "border":
-        spatial = x.type.shape[2:]
-        extents = n.emit("stack", *(n.operand(d, grid.type.dtype) for d in reversed(spatial)), axis=0)
-        grid = widened(n, grid, extents, align)
-        x = n.emit("pad", x, pads=((0, 0), (0, 0), *((2, 2),) * len(spatial)), mode="edge")
-    return n.emit("grid_sample", x, grid, mode=mode, padding_mode=padding, align_corners=align)
-
-
-def widened(n: Node, grid: Value, extents: Value, align: bool) -> Value:
-    """A grid over an image with two elements more at each end of the axes, whose extents come in the grid's order."""
-    less = n.emit("subtract", extents, 1) if align else extents
-    return n.emit("multiply", grid, n.emit("divide", less, n.emit("add", less, 4)))
+    given = {"padding_mode": padding, "align_corners": n.flag("align_corners")}
+    return n.emit("grid_sample", n.value("input"), n.value("grid"), mode=mode, **given)
 
 
 NAMED: Final = (("1d", 1), ("2d", 2), ("3d", 3))
