@@ -29,6 +29,7 @@ Bound = int | float
 _DEPTH = 4
 _STEPS = 150
 _QUICK_STEPS = 12
+_TERMS_OF_STEP = 8  # long polynomials take more time: they are looked at less often
 _SAMPLES = 8
 _MOST_TERMS = 100
 
@@ -148,7 +149,7 @@ class Order:
             return p.value >= 0
         found = self._proofs.get((p, depth))
         if found is None:
-            self._steps -= 1
+            self._steps -= 1 + len(p.terms) // _TERMS_OF_STEP
             if self._steps < 0:
                 return False
             found = self._prove(p, depth)
