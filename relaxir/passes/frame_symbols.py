@@ -1,9 +1,9 @@
 """The symbols in which sizes of frames are computed: at least 1, and no larger than what is needed.
 
 Sizes of 0 count as 1, and quotients are opaque: that makes far more orders of sizes provable. So are differences: with
-a symbol of 0 that counts as 1 in what is subtracted, they would be too small. A symbol counts as little
-as it can, too, where no temporary that it sizes is needed: all of these have no elements, or are scratch memory of
-kernels that do nothing. So frames of tensors such as (0, 2**40) are small: ``m_or_1 = max(m * min(n, 1), 1)``.
+a symbol of 0 that counts as 1 in what is subtracted, they would be too small. A symbol counts as little as it can, too,
+where no temporary that it sizes is needed: all of these have no elements, or are scratch memory of kernels that do
+nothing. So frames of tensors such as (0, 2**40) are small: ``m_or_1 = max(m * min(n, 1), 1)``.
 """
 
 from __future__ import annotations
