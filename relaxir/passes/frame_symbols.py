@@ -73,7 +73,7 @@ def frame_symbols(
                 found.setdefault(key, {}).update(dict.fromkeys((own | n) - {key} for n in needed))
     keys = (
         *sorted((e for e in found if isinstance(e, Dim)), key=lambda d: d.name),
-        *(e for e in found if is_opaque(e)),
+        *(e for e in found if not isinstance(e, Dim)),
     )
     all_needs = {e: least(found[e]) for e in keys}
     names = UniqueNames(taken | {d.name for e in keys for d in free_dims(e)})
@@ -87,7 +87,8 @@ def is_opaque(extent: DimLike) -> bool:
     text = to_text(extent)
     if any(word in text for word in ROUNDING):
         return True
-    facts, symbols = Facts(free_dims(extent)), free_dims(extent)
+    symbols = free_dims(extent)
+    facts = Facts(symbols)
     grown = (substitute(extent, {d: add(d, 1)}) for d in symbols)
     return "-" in text and not all(facts.prove_le(extent, g) is Proof.PROVED for g in grown)
 

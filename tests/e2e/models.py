@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 import relaxir as rx
@@ -40,30 +43,31 @@ def softmax_rows() -> IRModule:
     return bb.get()
 
 
-def branches() -> IRModule:
-    """An If whose branches give different lengths: the result's length is a fresh symbol."""
-    n = rx.dim("n")
-    x = rx.Var("x", rx.TensorType((n,), "float32"))
+def behind_a_branch(work: Callable[[rx.BlockBuilder, rx.Var], Any]) -> IRModule:
+    """An If whose branches give different lengths, and what is made of its result, whose length is a fresh symbol."""
+    x = rx.Var("x", rx.TensorType((rx.dim("n"),), "float32"))
     flag = rx.Var("flag", rx.TensorType((), "bool"))
     bb = rx.BlockBuilder()
     with bb.function("main", [flag, x]):
         y = bb.if_then_else(flag, lambda: rx.op.concat([x, x], axis=0), lambda: rx.op.exp(x))
-        bb.emit_func_output(rx.op.add(y, 1.0))
+        bb.emit_func_output(work(bb, y))
     return bb.get()
+
+
+def branches() -> IRModule:
+    """An If whose branches give different lengths: the result's length is a fresh symbol."""
+    return behind_a_branch(lambda _, y: rx.op.add(y, 1.0))
 
 
 def branch_then_work() -> IRModule:
     """Temporaries sized by what a branch gives, by itself and by a minimum of it: known only behind the branch."""
-    n = rx.dim("n")
-    x = rx.Var("x", rx.TensorType((n,), "float32"))
-    flag = rx.Var("flag", rx.TensorType((), "bool"))
-    bb = rx.BlockBuilder()
-    with bb.function("main", [flag, x]):
-        y = bb.if_then_else(flag, lambda: rx.op.concat([x, x], axis=0), lambda: rx.op.exp(x))
+
+    def work(bb: rx.BlockBuilder, y: rx.Var) -> Any:
         sums = bb.emit(rx.op.cumsum(y, axis=0))
         few = bb.emit(rx.op.strided_slice(sums, axes=(0,), begin=(0,), size=(min_(y.type.shape[0], 3),)))
-        bb.emit_func_output(rx.op.cumsum(bb.emit(rx.op.cumsum(few, axis=0)), axis=0))
-    return bb.get()
+        return rx.op.cumsum(bb.emit(rx.op.cumsum(few, axis=0)), axis=0)
+
+    return behind_a_branch(work)
 
 
 def positive() -> IRModule:
