@@ -20,7 +20,7 @@ from relaxir.support.names import symbol_name
 from relaxir.sym import DimLike
 
 F = TypeVar("F", bound=Callable[..., Any])
-LARGEST: Final = (1 << 63) - 1
+INT64_MAX: Final = (1 << 63) - 1
 FORMS: Final = "write NAME=8, NAME=1,8,64 or NAME=1..64"
 
 
@@ -98,7 +98,7 @@ def parse_size(text: str) -> int:
         raise ValueError(f"a size is at least 0, not {word}")
     if not re.fullmatch(r"[0-9]+", word):
         raise ValueError(f"a size is a whole number, not `{word}`" if word else "a size is missing")
-    if len(word) > len(str(LARGEST)) or int(word) > LARGEST:
+    if len(word) > len(str(INT64_MAX)) or int(word) > INT64_MAX:
         raise ValueError("the size does not fit 64 bits")
     return int(word)
 
