@@ -2,11 +2,12 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import pytest
 
 from relaxir.backends.llvm.call_ir import HostFunction, Site
-from relaxir.backends.llvm.compile import Workers
+from relaxir.backends.llvm.compile import Workers, compile_objects
 from relaxir.backends.llvm.library import Library, LoadedLibrary
 from relaxir.backends.llvm.memory import HugeMemory
 from relaxir.backends.llvm.target import Target
@@ -57,7 +58,7 @@ def build(workers: Workers, target: Target) -> BuildLibrary:
             metadata_json=metadata_json,
             weights=weights,
             extra_exports=(*INTERNALS, *extra),
-            workers=workers,
+            compiler=partial(compile_objects, workers=workers),
         )
 
     return make

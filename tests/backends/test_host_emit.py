@@ -1,11 +1,12 @@
 """Host programs through the real runtime: memory, checks, calls, branches, loops."""
 
 import ctypes
+from functools import partial
 
 import numpy as np
 
 from relaxir.backends.llvm.api_ir import HostFunction
-from relaxir.backends.llvm.compile import CompileOptions
+from relaxir.backends.llvm.compile import CompileOptions, compile_objects
 from relaxir.backends.llvm.emit import emit_module, run_together
 from relaxir.backends.llvm.emit_sites import SiteTable, code_name
 from relaxir.backends.llvm.host_emit import Surroundings
@@ -75,7 +76,8 @@ class Program:
         texts.append(emit_module(hosts, goal, self.sites, around))
         library = Library.from_texts(
             texts, goal, functions=[HostFunction(n, len(f.inputs), f.outputs) for n, f in hosts.items()],
-            sites=self.sites.sites, weights=weights, options=CompileOptions("sroa"), workers=workers,
+            sites=self.sites.sites, weights=weights,
+            compiler=partial(compile_objects, options=CompileOptions("sroa"), workers=workers),
         )  # fmt: skip
         self.loaded = library.load()
         self.context = self.loaded.create()

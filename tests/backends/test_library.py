@@ -6,12 +6,13 @@ import shutil
 import subprocess
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from relaxir.backends.llvm.call_ir import ERROR_ARGUMENT, ERROR_FROM_DATA, HostFunction, Site
-from relaxir.backends.llvm.compile import Workers
+from relaxir.backends.llvm.compile import Workers, compile_objects
 from relaxir.backends.llvm.cpuid import X86_BITS
 from relaxir.backends.llvm.header import FunctionInfo, TensorInfo, header_text
 from relaxir.backends.llvm.library import Library, RxOptions
@@ -359,7 +360,12 @@ def test_the_runtime_is_made_for_every_linux_target() -> None:
 @pytest.mark.parametrize("name", ["aarch64", "riscv64", "x86-64-v2", "x86-64-v4"])
 def test_the_runtime_compiles_for_other_targets(workers: Workers, name: str) -> None:
     made = Library.from_texts(
-        [HOST], Target.parse(name), functions=FUNCTIONS, sites=SITES, weights=WEIGHTS, workers=workers
+        [HOST],
+        Target.parse(name),
+        functions=FUNCTIONS,
+        sites=SITES,
+        weights=WEIGHTS,
+        compiler=partial(compile_objects, workers=workers),
     )
     if name == "riscv64":
         with pytest.raises(TargetError, match="cannot be made for riscv64"):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from relaxir.backends.llvm.cache import ObjectCache, emitter_digest
 from relaxir.backends.llvm.call_ir import HostFunction
-from relaxir.backends.llvm.compile import CompileOptions, Unit
+from relaxir.backends.llvm.compile import CompileOptions, Unit, compile_objects
 from relaxir.backends.llvm.emit import emit_module, run_together
 from relaxir.backends.llvm.emit_sites import SiteTable, failures
 from relaxir.backends.llvm.host_emit import Surroundings
@@ -152,8 +153,11 @@ def build(module: IRModule, options: BuildOptions, metadata: Callable[[SiteTable
             metadata_json=metadata(sites),
             extra_exports=extra,
             weights=weights,
-            jobs=options.jobs,
-            cache=options.cache,
-            progress=options.progress,
-            options=CompileOptions("sroa"),  # emitted code keeps accumulators in stack slots
+            compiler=partial(
+                compile_objects,
+                jobs=options.jobs,
+                cache=options.cache,
+                progress=options.progress,
+                options=CompileOptions("sroa"),  # emitted code keeps accumulators in stack slots
+            ),
         )

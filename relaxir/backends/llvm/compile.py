@@ -83,6 +83,10 @@ class Unit:
         return text if isinstance(text, Unit) else Unit(text, lambda: text)
 
 
+Compiler = Callable[[Sequence[str | Unit], Target], list[bytes]]
+"""Makes an object of each LLVM module, for a target."""
+
+
 class _Worker:
     """One child process and the file its error output goes to."""
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from relaxir.backends.llvm.cache import ObjectCache
 from relaxir.backends.llvm.call_ir import HostFunction, Site
-from relaxir.backends.llvm.compile import CompileOptions, Progress, Unit, Workers, compile_objects
+from relaxir.backends.llvm.compile import Compiler, Unit, compile_objects
 from relaxir.backends.llvm.elf import WeightsSegment, link, link_to_file
 from relaxir.backends.llvm.header import FunctionInfo, header_text
 from relaxir.backends.llvm.loader import load_memory, unload
@@ -120,11 +119,7 @@ class Library:
         metadata_json: str = "{}",
         weights: HugeMemory | bytes | memoryview | None = None,
         extra_exports: Sequence[str] = (),
-        jobs: int = 2,
-        cache: ObjectCache | None = None,
-        workers: Workers | None = None,
-        options: CompileOptions | None = None,
-        progress: Progress | None = None,
+        compiler: Compiler = compile_objects,
     ) -> "Library":
         """Compile kernels and host entries (``texts``) with the runtime.
 
@@ -137,11 +132,7 @@ class Library:
             weights: constant data behind ``@rx_weights`` and the context's first word; best packed into a
                 :class:`HugeMemory` at once.
             extra_exports: symbols to export beside the C interface.
-            jobs: worker processes.
-            cache: object cache or None.
-            workers: a worker pool of the caller's.
-            options: how the texts are compiled.
-            progress: called after each compiled text.
+            compiler: makes objects of the texts; `compile_objects`, with arguments of the caller's.
 
         Raises:
             InternalCompilerError: LLVM refused a text.
@@ -151,9 +142,7 @@ class Library:
         runtime = runtime_text(
             target, sites=sites, functions=functions, metadata_json=metadata_json, weights_bytes=size
         )
-        objects = compile_objects(
-            [runtime, *texts], target, jobs=jobs, cache=cache, workers=workers, options=options, progress=progress
-        )
+        objects = compiler([runtime, *texts], target)
         return Library(target, tuple(objects), tuple(functions), memory, tuple(extra_exports))
 
     @property
