@@ -15,7 +15,6 @@ from relaxir.backends.llvm.build import BuildOptions, build, library_symbols
 from relaxir.backends.llvm.cache import ObjectCache
 from relaxir.backends.llvm.elf_check import check_library, fresh_name
 from relaxir.backends.llvm.emit_sites import ERROR_CODES, SiteTable, code_number
-from relaxir.backends.llvm.header import FunctionInfo, TensorInfo
 from relaxir.backends.llvm.host_profile import Stamps
 from relaxir.backends.llvm.library import Library, LoadedLibrary
 from relaxir.backends.llvm.symbols import import_symbol
@@ -45,7 +44,7 @@ from relaxir.support.clock import Clock
 from relaxir.support.elements import held, shown
 from relaxir.support.errors import LoadError, RelaxirError, TargetError, VerifyError
 from relaxir.support.optional import load as load_optional
-from relaxir.sym import DimLike, to_text
+from relaxir.sym import DimLike
 from relaxir.text import parse as parse_text
 from relaxir.tir import PrimFunc
 from relaxir.tir.host import reuse_pairs
@@ -310,7 +309,7 @@ def executable(library: Library, face: Face, imports: Imports) -> Executable:
     """Compiled code with a face; it is loaded when first used."""
 
     def export(path: Path) -> int:
-        return library.export(path, [function_info(s) for s in face.signatures])
+        return library.export(path, face.signatures)
 
     def load() -> LoadedLibrary:
         loaded = library.load()
@@ -327,16 +326,6 @@ def load_now(exe: Executable, library: Library, clock: Clock) -> None:
         library.code  # noqa: B018  # computed once and kept
     with clock("load"):
         exe.context  # noqa: B018  # so is this
-
-
-def function_info(signature: Signature) -> FunctionInfo:
-    """A signature as the C header shows it."""
-
-    def tensors(specs: tuple[Any, ...]) -> tuple[TensorInfo, ...]:
-        return tuple(TensorInfo(s.name, s.type.dtype, tuple(map(to_text, s.type.shape))) for s in specs)
-
-    inputs, outputs = tensors(signature.inputs), tensors(signature.outputs)
-    return FunctionInfo(signature.name, inputs, outputs, signature.conditions, signature.reuse)
 
 
 def load(path: str | Path) -> Executable:

@@ -14,12 +14,15 @@ import pytest
 from relaxir.backends.llvm.call_ir import ERROR_ARGUMENT, ERROR_FROM_DATA, HostFunction, Site
 from relaxir.backends.llvm.compile import Workers, compile_objects
 from relaxir.backends.llvm.cpuid import X86_BITS
-from relaxir.backends.llvm.header import FunctionInfo, TensorInfo, header_text
+from relaxir.backends.llvm.header import header_text
 from relaxir.backends.llvm.library import Library, RxOptions
 from relaxir.backends.llvm.memory import HugeMemory
 from relaxir.backends.llvm.runtime_ir import RUNTIME_DECLARATIONS, runtime_text
 from relaxir.backends.llvm.target import Target
+from relaxir.ir.types import TensorType
+from relaxir.runtime.signature import Signature, TensorSpec
 from relaxir.support.errors import TargetError
+from relaxir.sym import dim
 from tests.backends.library_types import BuildLibrary
 
 SITES = (
@@ -125,11 +128,11 @@ define i32 @"host_two words"(ptr %ctx, ptr %ws, ptr %in, ptr %out) {
 FUNCTIONS = (HostFunction("main", 1, 1, query=True), HostFunction("two words", 0, 0))
 METADATA = json.dumps({"name": 'quoted "text" \\ backslash', "unicode": "ä日本"}, ensure_ascii=False)
 WEIGHTS = b"\0\0\0\x3f" + bytes(60)  # 0.5
-INFO = (
-    FunctionInfo(
-        "main", (TensorInfo("x", "float32", ("n",)),), (TensorInfo("out", "float32", ("n",)),), ("1 <= n <= 1000",)
-    ),
-    FunctionInfo("two words", (), ()),
+N = dim("n", min=1, max=1000)
+VECTOR = TensorType((N,), "float32")
+SIGNATURES = (
+    Signature("main", (TensorSpec("x", VECTOR),), (TensorSpec("out", VECTOR),), True),
+    Signature("two words", (), (), False),
 )
 
 
@@ -287,7 +290,7 @@ def test_options_are_checked(library: Library) -> None:
 
 def test_weights_in_the_file_and_in_memory(library: Library, tmp_path: Path) -> None:
     path = tmp_path / "model.so"
-    assert library.export(path, INFO) == path.stat().st_size
+    assert library.export(path, SIGNATURES) == path.stat().st_size
     assert path.read_bytes() != library.bytes(), "the exported one knows its name"
     cdll = ctypes.CDLL(str(path))
     cdll.rx_create.restype = ctypes.c_void_p
@@ -318,9 +321,9 @@ def test_huge_memory() -> None:
 
 def test_export_is_deterministic(library: Library, build: BuildLibrary, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    library.export(tmp_path / "m.so", INFO)
+    library.export(tmp_path / "m.so", SIGNATURES)
     again = build([HOST], functions=FUNCTIONS, sites=SITES, metadata_json=METADATA, weights=WEIGHTS)
-    again.export(tmp_path / "a" / "m.so", INFO)
+    again.export(tmp_path / "a" / "m.so", SIGNATURES)
     assert (tmp_path / "m.so").read_bytes() == (tmp_path / "a" / "m.so").read_bytes()
     assert (tmp_path / "m.h").read_text() == (tmp_path / "a" / "m.h").read_text()
 
@@ -408,7 +411,7 @@ def make_program(library: Library, folder: Path, language: str) -> Path:
     compiler = shutil.which("cc" if language == "c" else "c++")
     if compiler is None:
         pytest.skip("needs a C compiler")
-    library.export(folder / "model.so", INFO)
+    library.export(folder / "model.so", SIGNATURES)
     source = folder / f"main.{language}"
     source.write_text(PROGRAM)
     warnings = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
@@ -438,10 +441,11 @@ def test_valgrind_finds_nothing(build: BuildLibrary, tmp_path: Path) -> None:
 
 
 def test_header_text() -> None:
-    text = header_text("my-model 1", (FunctionInfo("f*/x", (TensorInfo("a*/", "float32", ("n", "2*m")),), ()), *INFO))
+    odd = Signature("f*/x", (TensorSpec("a*/", TensorType((N, 2 * N), "float32")),), (), False)
+    text = header_text("my-model 1", (odd, *SIGNATURES))
     assert "MY_MODEL_1_F__X = 0," in text
     assert "MY_MODEL_1_MAIN = 1," in text
-    assert "in  0  a* /: float32[n, 2*m]" in text
+    assert "in  0  a* /: float32[n, n * 2]" in text
     assert "where  1 <= n <= 1000" in text
 
 

@@ -2,40 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """An input or output, as the header's comments show it."""
-
-    name: str
-    """The user's name."""
-    dtype: str
-    """Element type, e.g. ``float32``."""
-    shape: tuple[str, ...]
-    """One text per axis: a number, a symbol or an expression."""
-
-    def __str__(self) -> str:
-        """``name: float32[n, 768]``."""
-        return f"{self.name}: {self.dtype}[{', '.join(self.shape)}]"
+from relaxir.runtime.signature import Signature, TensorSpec
+from relaxir.sym import to_text
 
 
-@dataclass(frozen=True)
-class FunctionInfo:
-    """A function of the library; its place in the list is its number."""
-
-    name: str
-    inputs: tuple[TensorInfo, ...]
-    outputs: tuple[TensorInfo, ...]
-    where: tuple[str, ...] = ()
-    """What holds of the symbols, e.g. ``1 <= n <= 4096``; an input for which it does not is an error of the call."""
-    reuse: tuple[tuple[int, int], ...] = ()
-    """Places of the inputs whose memory the caller may give for an output as well."""
-
-
-def header_text(name: str, functions: Sequence[FunctionInfo]) -> str:
+def header_text(name: str, functions: Sequence[Signature]) -> str:
     """Return the header of the library called ``name``.
 
     Function numbers become ``<NAME>_<FUNCTION>`` enumerators; a name that is no C identifier has its other characters
@@ -46,13 +19,18 @@ def header_text(name: str, functions: Sequence[FunctionInfo]) -> str:
     for index, function in enumerate(functions):
         lines.append(f"  /* {_comment(function.name)}")
         for kind, tensors in (("in ", function.inputs), ("out", function.outputs)):
-            lines += [f"   *   {kind} {position}  {_comment(str(tensor))}" for position, tensor in enumerate(tensors)]
-        lines += [f"   *   where  {_comment(condition)}" for condition in function.where]
+            lines += [f"   *   {kind} {position}  {_tensor(tensor)}" for position, tensor in enumerate(tensors)]
+        lines += [f"   *   where  {_comment(condition)}" for condition in function.conditions]
         lines += [f"   *   out {j} may be given the memory of in {i}, which it overwrites" for i, j in function.reuse]
         lines.append("   */")
         lines.append(f"  {prefix}_{_identifier(function.name).upper()} = {index},")
     lines.append(f"  {prefix}_FUNCTIONS = {len(functions)}")
     return _HEADER.replace("@PREFIX@", prefix).replace("@ENUM@", "\n".join(lines))
+
+
+def _tensor(spec: TensorSpec) -> str:
+    """``x: float32[n, 768]``."""
+    return _comment(f"{spec.name}: {spec.type.dtype}[{', '.join(map(to_text, spec.type.shape))}]")
 
 
 def _identifier(text: str) -> str:

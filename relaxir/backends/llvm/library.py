@@ -9,11 +9,12 @@ from pathlib import Path
 from relaxir.backends.llvm.call_ir import HostFunction, Site
 from relaxir.backends.llvm.compile import Compiler, Unit, compile_objects
 from relaxir.backends.llvm.elf import WeightsSegment, link, link_to_file
-from relaxir.backends.llvm.header import FunctionInfo, header_text
+from relaxir.backends.llvm.header import header_text
 from relaxir.backends.llvm.loader import load_memory, unload
 from relaxir.backends.llvm.memory import HugeMemory
 from relaxir.backends.llvm.runtime_ir import PUBLIC_SYMBOLS, runtime_text
 from relaxir.backends.llvm.target import Target
+from relaxir.runtime.signature import Signature
 from relaxir.support.files import replacing
 
 
@@ -167,7 +168,7 @@ class Library:
         """
         return LoadedLibrary(load_memory(self.code), self.weights)
 
-    def export(self, path: Path, header: Sequence[FunctionInfo] | None = None) -> int:
+    def export(self, path: Path, header: Sequence[Signature] | None = None) -> int:
         """Write the self-contained library to ``path`` and return its size in bytes.
 
         With ``header``, the C header goes beside it, with the suffix ``.h``.
