@@ -151,7 +151,7 @@ def make_target(target: str | Target) -> Target:
     try:
         return Target.parse(target)
     except ValueError as error:
-        raise TargetError(str(error)) from error
+        raise TargetError(str(error), help="libraries are made for Linux on x86-64 and aarch64") from error
 
 
 def target_info(target: Target, threads: int | None) -> TargetInfo:

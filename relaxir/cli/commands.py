@@ -281,8 +281,8 @@ def show(model: Path, after: str, changed: bool, color: bool | None, dims: Dims)
         raise click.UsageError("--changed is for --after all: it leaves out the passes that change nothing")
     text = stage_text(load_module(model, dims), after, changed)
     out = Console(force_terminal=color)
-    if out.is_terminal:
-        out.print(Syntax(text, "python", background_color="default", word_wrap=True))
+    if out.is_terminal:  # lines as they are, however narrow it is: the text is a program
+        out.print(Syntax(text, "python", background_color="default").highlight(text), soft_wrap=True, end="")
     else:
         click.echo(text)
 

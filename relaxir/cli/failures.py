@@ -45,7 +45,7 @@ def as_error(error: Exception) -> RelaxirError:
             str(error) or "memory could not be allocated", code="runtime-allocation", help="give smaller sizes"
         )
     if isinstance(error, OSError):
-        place = f"`{error.filename}`: " if error.filename else ""
+        place = f"`{error.filename}`: " if error.filename else "standard output: "  # every file has a name
         return LoadError(
             f"{place}{error.strerror or error}",
             code="load-path",

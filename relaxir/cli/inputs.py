@@ -11,7 +11,7 @@ import numpy as np
 
 from relaxir.cli.dims import symbol
 from relaxir.ir.expr import Array
-from relaxir.runtime.signature import Signature, TensorSpec
+from relaxir.runtime.signature import Signature, TensorSpec, ranges
 from relaxir.support.arrays import DAMAGE
 from relaxir.support.bfloat16 import float32_to_bfloat16
 from relaxir.support.dtypes import Kind, info
@@ -112,8 +112,8 @@ def symbol_sizes(
     """The size of every symbol of the inputs, as `make_inputs` takes it.
 
     Raises:
-        ArgumentError: a size for a name that is no symbol's, two for one, or one that gives an input a shape
-            that no array has.
+        ArgumentError: a size for a name that is no symbol's, two for one, one outside of its range, one that a file
+            contradicts, or one that gives an input a shape that no array has.
     """
     symbols = {d.name: d for i in signature.inputs for e in i.type.shape for d in free_dims(e)}
     given = {n if n in symbols else symbol(n): size for n, size in sizes.items()}
@@ -127,11 +127,34 @@ def symbol_sizes(
         raise ArgumentError(
             f"{', '.join(sizes)}: a dimension is given twice", code="argument-name", help="give each once"
         )
-    world = {n: start(d, default) for n, d in symbols.items()} | dict(seen(signature, have)) | given
+    in_files = dict(seen(signature, have))
+    for name, size in given.items():
+        check_size(symbols[name], size, in_files.get(name, size))
+    world = {n: start(d, default) for n, d in symbols.items()} | in_files | given
     for spec in signature.inputs:
         if spec.name not in have:
             check_shape(spec, world)
     return world
+
+
+def check_size(d: Dim, size: int, in_file: int) -> None:
+    """Refuse a size that a dimension cannot have.
+
+    Raises:
+        ArgumentError: it lies outside of the declared range, or is not that of an array that is there.
+    """
+    if size != in_file:
+        raise ArgumentError(
+            f"`{d.name}` is {size} by --dim, and {in_file} in a file of --input",
+            code="argument-extent",
+            help="leave one of them out",
+        )
+    if size < d.min or (d.max is not None and size > d.max) or size % d.multiple_of:
+        raise ArgumentError(
+            f"`{d.name}` is {size}, outside of what is declared: {', '.join(ranges(d))}",
+            code="argument-extent",
+            help=f"give a size that is declared, for example --dim {d.name}={start(d, size)}",
+        )
 
 
 def check_shape(spec: TensorSpec, world: Mapping[str, int]) -> None:
@@ -165,7 +188,7 @@ def telling_sizes(signature: Signature, feeds: Mapping[str, Array]) -> Iterator[
         sizes = dict(seen(signature, feeds))
         if sizes:
             error.notes += ("the sizes were " + ", ".join(f"{name}={size}" for name, size in sizes.items()),)
-            error.help = error.help or f"give sizes that the model can take, for example -d {next(iter(sizes))}=8"
+            error.help = error.help or "give sizes that the model can take, with --dim or by the files of --input"
         raise
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import relaxir as rx
@@ -11,7 +13,7 @@ from relaxir.cli.outputs import check_place
 from relaxir.cli.progress import progress_bar
 from relaxir.ir import IRModule
 from relaxir.runtime.executable import Executable
-from relaxir.support.errors import ArgumentError, LoadError
+from relaxir.support.errors import ArgumentError, LoadError, ParseError
 
 MODELS = (".onnx", ".pb")
 TEXT = ".rx"
@@ -35,7 +37,10 @@ def load_module(path: Path, dims: Dims) -> IRModule:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise LoadError(f"`{path}` is not text: {error}", code="load-malformed") from error
-        return rx.parse(text, constants if constants.is_file() else None, str(path))
+        if constants.is_file():
+            return rx.parse(text, constants, str(path))
+        with telling_constants(constants):
+            return rx.parse(text, None, str(path))
     if kind == LIBRARY:
         raise LoadError(
             f"`{path}` is compiled: only `relaxir run` and `relaxir bench` take it",
@@ -44,9 +49,22 @@ def load_module(path: Path, dims: Dims) -> IRModule:
         )
     if kind not in MODELS:
         raise LoadError(
-            f"cannot tell what `{path}` is", code="load-malformed", help="name an ONNX model .onnx and IR text .rx"
+            f"cannot tell what `{path}` is",
+            code="load-malformed",
+            help="name an ONNX model .onnx, IR text .rx, or for `run` and `bench` a library .so",
         )
     return rx.from_onnx(path, dims=dims.declared())
+
+
+@contextmanager
+def telling_constants(path: Path) -> Iterator[None]:
+    """Text whose constants are missing tells where they belong."""
+    try:
+        yield
+    except ParseError as error:
+        if error.code == "parse-constant":
+            error.help = f"put the constants beside the text, as `{path}`"
+        raise
 
 
 def load_executable(path: Path, dims: Dims, threads: int | None, profile: bool = False) -> Executable:

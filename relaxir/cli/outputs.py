@@ -18,13 +18,14 @@ from relaxir.ir.expr import Array
 from relaxir.support.errors import ArgumentError, LoadError
 from relaxir.support.files import replacing
 
-PLAIN_WIDTH = 120  # columns of a table where there is no terminal
+PLAIN_WIDTH = 120  # columns that a table may have on a narrower terminal, or on none
 
 
 def console() -> Console:
-    """Where tables go: the terminal in its width, anything else in a fixed one."""
+    """Where tables go. What is wider than a terminal is wrapped by it: cut off, figures would be lost."""
     out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
+    width = max(out.width, PLAIN_WIDTH) if out.is_terminal else PLAIN_WIDTH
+    return Console(highlight=False, width=width)
 
 
 def results_table(results: Mapping[str, Array]) -> Table:

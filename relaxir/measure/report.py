@@ -159,7 +159,7 @@ def rows_table(rows: Sequence[Row], peaks: Peaks, title: str = "") -> Table:
     if peers and len(rows) > 1:
         table.add_section()
         table.add_row("geometric mean", "", "", "", "", "", "", *(f"{m:.3f}" for m in means))
-    table.caption = f"{peaks}; a ratio below 1: {OURS} is faster"
+    table.caption = f"{peaks}; a ratio below 1: {OURS} is faster" if peers else str(peaks)
     return table
 
 

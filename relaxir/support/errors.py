@@ -252,10 +252,12 @@ class LoadError(RelaxirError):
 
     Example::
 
-        rx.from_onnx("modle.onnx")                  # no such file
-        rx.from_torch(program)                      # PyTorch is not installed
+        rx.from_onnx("modle.onnx")                  # load-path: no such file
+        rx.load("for_another_machine.so")           # load-features: it was made for another processor
+        rx.from_torch(program)                      # extra-missing: PyTorch is not installed
 
-    Fix: check the path; for an optional package run the ``pip install`` command that the error prints.
+    Fix: check the path (load-path); make the file again (load-malformed, load-version); compile for a lower level,
+    ``target="x86-64-v3"`` (load-features); run the ``pip install`` command that the error prints (extra-missing).
     """
 
     CODES = _codes(
@@ -272,10 +274,11 @@ class TargetError(RelaxirError):
 
     Example::
 
-        rx.compile(mod, target="x86-64-v5")
+        rx.compile(mod, target="x86-64-v5")         # target-unknown
+        rx.compile(mod, target="riscv64")           # target-features: libraries are not made for it
 
     Fix: use ``native``, one of x86-64-v2, x86-64-v3, x86-64-v4, or an LLVM triple such as
-    ``aarch64-unknown-linux-gnu``.
+    ``aarch64-unknown-linux-gnu``; install the tool that the error names (target-tool).
     """
 
     CODES = _codes(
@@ -318,9 +321,10 @@ class RuntimeFailure(RelaxirError):  # noqa: N818  # a failure of the machine or
 
     Example::
 
-        main(np.zeros((1 << 40, 1), np.bool_))      # the result would need more memory than there is
+        main(np.zeros((1 << 40, 1), np.bool_))      # runtime-allocation: the result would need more than there is
+        ratio(np.array([1]), np.array([0]))         # runtime-division-by-zero: integers have no infinity
 
-    Fix: pass smaller inputs (``rx.memory(exe)`` prints the memory a call needs), or guard the divisor.
+    Fix: pass smaller inputs (``rx.memory(exe)`` prints the memory a call needs), or make sure that no divisor is 0.
     """
 
     CODES = _codes(
@@ -336,9 +340,12 @@ class ArgumentError(RelaxirError):
 
     Example::
 
-        main(np.zeros((3, 4), np.float64))          # the signature says float32
+        main(np.zeros((3, 4), np.float64))          # argument-dtype: the signature says float32
+        main(x, y)                                  # argument-count: it takes one array
+        main(z=x)                                   # argument-name: its parameter is called x
 
-    Fix: convert the array: ``main(x.astype(np.float32))``; ``print(main.signature)`` shows what is expected.
+    Fix: ``print(main.signature)`` shows what is expected; convert an array with ``x.astype(np.float32)``. On the
+    command line ``relaxir show MODEL`` prints the names of inputs and dimensions.
     """
 
     CODES = _codes(
@@ -429,13 +436,14 @@ def summary() -> str:
 
 
 def explain(code: str) -> str:
-    """Return the manual page of an error code: its meaning, then the text of its class.
+    """Return the manual page of an error code, also as a block shows it: its meaning, then the text of its class.
 
     Raises ArgumentError for a code that does not exist.
     """
+    plain = code.strip().removeprefix("error[").removesuffix("]").replace("_", "-")
     for error in ERRORS:
-        if code in error.CODES:
-            return f"{code}: {error.CODES[code]} ({error.__name__})\n\n{inspect.getdoc(error)}\n"
+        if plain in error.CODES:
+            return f"{plain}: {error.CODES[plain]} ({error.__name__})\n\n{inspect.getdoc(error)}\n"
     raise ArgumentError(
         f"there is no error code `{code}`",
         code="argument-name",

@@ -19,8 +19,10 @@ def load(module: str, extra: str = "") -> ModuleType:
         package = (error.name or module).partition(".")[0]
         if package == module.partition(".")[0]:
             raise  # a module of ours is missing: a bug, or a typing mistake in the caller
+        wanted = f'"relaxir[{extra}]"' if extra else package
         raise LoadError(
-            f"{module} needs the package `{package}`, which is not installed",
+            f"this needs the package `{package}`, which is not installed",
             code="extra-missing",
-            help=f"run `pip install {f'relaxir[{extra}]' if extra else package}`",
+            notes=[f"for {module}"],
+            help=f"run `pip install {wanted}`",
         ) from error

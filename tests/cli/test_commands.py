@@ -117,9 +117,16 @@ def test_show_all_and_in_colour(relaxir: Run, text_model: Path) -> None:
     assert "\x1b[" in relaxir("show", text_model, "--color").stdout
 
 
+def test_a_narrow_terminal_breaks_no_line(relaxir: Run, text_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", relaxir("show", text_model, "--color").stdout)
+    assert shown == relaxir("show", text_model, "--no-color").stdout
+
+
 def test_explain(relaxir: Run) -> None:
     page = relaxir("explain", "shape-mismatch").stdout
     assert page.startswith("shape-mismatch: ")
+    assert page == relaxir("explain", "error[shape-mismatch]").stdout == relaxir("explain", "shape_mismatch").stdout
     assert "Fix:" in page
     lines = relaxir("explain").stdout.splitlines()
     assert [line.split()[0] for line in lines] == list(codes())

@@ -13,7 +13,7 @@ import relaxir as rx
 from relaxir.frontends.onnx import from_onnx
 from relaxir.ir.expr import Array
 from relaxir.runtime.interp import evaluate
-from relaxir.support.errors import ArgumentError, InferError, UnsupportedError
+from relaxir.support.errors import ArgumentError, InferError, SymError, UnsupportedError
 from tests.frontends.models import f32, graph, i64, main_of, model, node, op_names, run
 
 TWO = model(
@@ -46,11 +46,27 @@ def test_dims(key: str) -> None:
     assert str(main_of(from_onnx(proto, dims={key: 5})).params[0].type) == 'R.Tensor((5, 3), "f32")'
 
 
+def test_dims_of_a_fixed_axis() -> None:
+    proto = model([node("Relu", "x", "y")], "x float32[n,3]", "y float32")
+    types = [str(main_of(from_onnx(proto, dims={"x:1": d})).params[0].type) for d in (rx.dim("k"), 3)]
+    assert types == ['R.Tensor((n, k), "f32")', 'R.Tensor((n, 3), "f32")']
+    with pytest.raises(ArgumentError, match="axis 1 of input `x` is 3 in the model, and 5 is asked for"):
+        from_onnx(proto, dims={"x:1": 5})
+    with pytest.raises(ArgumentError, match="`n` and `x:0` are one dimension, given twice"):
+        from_onnx(proto, dims={"n": 4, "x:0": 4})
+
+
+@pytest.mark.parametrize("wrong", ["8", 2.5, None])
+def test_dims_that_are_none(wrong: Any) -> None:
+    with pytest.raises(SymError, match="dims: `n`"):
+        from_onnx(TWO, dims={"n": wrong})
+
+
 def test_unknown_dims() -> None:
     with pytest.raises(ArgumentError, match="no dimension `batch`") as caught:
         from_onnx(TWO, dims={"batch": 3})
     assert caught.value.code == "argument-name"
-    assert "it has n, " in caught.value.help
+    assert caught.value.help.startswith("it has n")
 
 
 def test_unnamed_dimensions_are_different() -> None:

@@ -102,7 +102,7 @@ def test_optional_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ModuleNotFoundError("No module named 'onnx'", name="onnx")
 
     monkeypatch.setattr(optional, "import_module", missing)
-    with pytest.raises(LoadError, match=r"pip install relaxir\[onnx\]") as caught:
+    with pytest.raises(LoadError, match=r'pip install "relaxir\[onnx\]"') as caught:
         optional.load("relaxir.frontends.onnx", extra="onnx")
     assert caught.value.code == "extra-missing"
 

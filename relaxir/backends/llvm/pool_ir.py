@@ -50,11 +50,11 @@ def pool_text(target: Target, spin: int = 2000) -> str:
     Raises:
         TargetError: no Linux threads on this architecture.
     """
-    if target.arch not in _PAUSE:
+    if target.arch not in _PAUSE or "linux" not in target.triple:
         raise TargetError(
-            f"a library cannot be made for {target.arch}: it has no Linux threads",
+            f"a library cannot be made for {target.name}: it has no Linux threads",
             code="target-features",
-            help="libraries are made for x86-64 and aarch64",
+            help="libraries are made for Linux on x86-64 and aarch64",
         )
     declare, call = _PAUSE[target.arch]
     regions = _POOL.substitute(

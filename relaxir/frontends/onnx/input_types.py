@@ -48,7 +48,7 @@ class InputTypes:
             if d.dim_value < -1:  # -1 is what some exporters write for a dynamic dimension
                 raise LoadError(f"input `{info.name}` has a negative dimension: axis {axis} is {d.dim_value}")
             if d.HasField("dim_value") and d.dim_value >= 0:
-                shape.append(self._given(f"{info.name}:{axis}", default=int(d.dim_value)))
+                shape.append(self._fixed(info.name, axis, int(d.dim_value)))
             else:
                 shape.append(self._dynamic(d.dim_param, info.name, axis))
         if math.prod(d for d in shape if isinstance(d, int) and d) > MOST_ELEMENTS:
@@ -59,30 +59,52 @@ class InputTypes:
         """Every dimension that the caller gave must be one of the model's.
 
         Raises:
-            ArgumentError: a name that no input has.
+            ArgumentError: a name that no input has, or one whose places are all given as well.
         """
         unused = sorted(set(self.overrides) - self.used)
         if unused:
-            known = [d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim if d.dim_param]
-            places = [f"{i.name}:{n}" for i in graph.input for n in range(len(i.type.tensor_type.shape.dim))]
-            shown = ", ".join(dict.fromkeys((*known, *places)))
+            axes = [
+                (d.dim_param, f"{i.name}:{n}") for i in graph.input for n, d in enumerate(i.type.tensor_type.shape.dim)
+            ]
+            same = [place for name, place in axes if name == unused[0]]
+            if same:
+                raise ArgumentError(
+                    f"`{unused[0]}` and `{same[0]}` are one dimension, given twice",
+                    code="argument-name",
+                    help="give it once",
+                )
+            shown = ", ".join(dict.fromkeys(name or place for name, place in axes))
             raise ArgumentError(
                 f"the model has no dimension `{unused[0]}`", code="argument-name", help=f"it has {shown or 'none'}"
             )
 
-    def _given(self, key: str, default: DimLike) -> DimLike:
-        """The caller's dimension for a name or a place, else the default."""
-        if key not in self.overrides:
-            return default
+    def _given(self, key: str) -> DimLike:
+        """The caller's dimension for a name or a place."""
         self.used.add(key)
         return self.overrides[key]
+
+    def _fixed(self, name: str, axis: int, size: int) -> DimLike:
+        """A size of the model's, or the symbol that the caller puts in its place.
+
+        Raises:
+            ArgumentError: the caller gives another size, for which the model was not made.
+        """
+        place = f"{name}:{axis}"
+        found = self._given(place) if place in self.overrides else size
+        if isinstance(found, int) and found != size:
+            raise ArgumentError(
+                f"axis {axis} of input `{name}` is {size} in the model, and {found} is asked for",
+                code="argument-extent",
+                help="leave it out, or give a range if the model can take other sizes",
+            )
+        return found
 
     def _dynamic(self, param: str, name: str, axis: int) -> DimLike:
         """A dynamic dimension: the caller's, else a symbol for each name, and for each one without (``?``, ``-1``)."""
         place = f"{name}:{axis}"
         for key in (place, param):
             if key in self.overrides:
-                return self._given(key, default=0)
+                return self._given(key)
         stem = symbol_name(param)
         if not stem:
             return self._new_symbol(f"{cleaned(name, 'x') or 'x'}_{axis}")
