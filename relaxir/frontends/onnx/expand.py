@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import onnx
@@ -56,9 +57,13 @@ def expand(proto: NodeProto, types: Sequence[TensorType | None], opset: int, def
 
 def schema_of(proto: NodeProto, opset: int) -> Any:
     """What the standard says of a node's operator; None for an operator that it does not know."""
-    domain = "" if proto.domain == "ai.onnx" else proto.domain
+    return _schema(proto.op_type, opset, "" if proto.domain == "ai.onnx" else proto.domain)
+
+
+@lru_cache(maxsize=1024)
+def _schema(op: str, opset: int, domain: str) -> Any:
     try:
-        return onnx.defs.get_schema(proto.op_type, opset, domain)
+        return onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
         return None
 
