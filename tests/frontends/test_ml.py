@@ -83,6 +83,7 @@ def test_against_onnxruntime(op: str, outputs: str, attrs: Attrs) -> None:
         ("OneHotEncoder", i64([[1, 3], [9, 1]]), {"cats_int64s": [1, 3], "zeros": 1}),
         ("OneHotEncoder", f32([1, 3.5]), {"cats_int64s": [1, 3], "zeros": 1}),
         ("OneHotEncoder", i64([[1, 3], [9, 1]]), {"cats_int64s": [1, 3, 1]}),
+        ("OneHotEncoder", f32([0, np.nan]), {"cats_int64s": [0, 3]}),
     ],
 )
 def test_other_dtypes(op: str, x: Array, attrs: Attrs) -> None:

@@ -111,8 +111,10 @@ def one_hot(n: Node) -> Result:
     cats = n.ints("cats_int64s")
     if cats is None:
         n.fail("it has no categories (`cats_int64s`)")
-    x = n.emit("expand_dims", n.emit("astype", n.input(0), dtype="int64"), axes=(-1,))
-    same = n.emit("equal", x, n.literal(np.array(cats, np.int64), "int64"))
+    x = n.emit("expand_dims", n.input(0), axes=(-1,))
+    same = n.emit("equal", n.emit("astype", x, dtype="int64"), n.literal(np.array(cats, np.int64), "int64"))
+    if info(x.type.dtype).is_float:
+        same = n.emit("logical_and", same, n.emit("equal", x, x))  # NaN is in no category
     places = {c: i for i, c in enumerate(cats)}
     if len(places) < len(cats):
         last = [places[c] == i for i, c in enumerate(cats)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NoReturn, Protocol, TypeVar
+from typing import Final, NoReturn, Protocol, TypeVar
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
@@ -86,11 +86,12 @@ class Node(Emitter):
         value = self.value(name)
         if value is None:
             return default
-        if isinstance(default, float) and isinstance(value, int):
+        kind = type(default)
+        if kind is float and isinstance(value, int):
             value = float(value)
-        if not isinstance(value, type(default)):
-            raise LoadError(f"attribute `{name}` must be {type(default).__name__}, got {value!r}", span=self.span)
-        return value  # type: ignore[return-value]  # checked against the default above
+        if not isinstance(value, kind):
+            raise LoadError(f"attribute `{name}` must be {kind.__name__}, got {value!r}", span=self.span)
+        return value
 
     def value(self, name: str) -> int | float | str | tuple[object, ...] | None:
         """An attribute that is a number or a text, or a list of them; None when it is not given.
@@ -144,7 +145,7 @@ class Node(Emitter):
             raise LoadError(f"attribute `{name}` must be a list of {kind.__name__}, got {found!r}", span=self.span)
         if count is not None and len(found) != count:
             self.fail(f"attribute `{name}` must have {count} elements, got {len(found)}")
-        return tuple(map(kind, found))  # type: ignore[arg-type]  # checked above
+        return tuple(map(kind, found))
 
     def tensor(self, name: str) -> Value | None:
         """A tensor attribute."""
