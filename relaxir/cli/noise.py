@@ -34,8 +34,7 @@ class _Nudge(Rewriter):
                 yield new
                 continue
             exact = Var(f"{new.var.name}_exact", t)
-            one = np.ones((), info(t.dtype).numpy)
-            scale = const(np.nextafter(one, one * self.rng.integers(0, 2) * 2))
+            scale = const(neighbours(np.ones((), info(t.dtype).numpy), self.rng))
             yield replace(new, var=exact)
             yield Bind(new.var, OpCall(MULTIPLY, (exact, scale), MULTIPLY.Attrs(), t))
 

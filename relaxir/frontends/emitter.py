@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from relaxir.support.spans import Span
 from relaxir.sym import Dim, DimLike, Facts, free_dims
 
 Operand = Value | int | float | bool
+MOST_SIZES: Final = 4096
+"""Sizes of one operator that may be known only at run time: each is a symbol."""
 
 
 class Emitter:
@@ -48,9 +50,15 @@ class Emitter:
         return self.bb.facts
 
     def read(self, value: Value, low: int, names: str, high: int | None = None) -> tuple[DimLike, ...]:
-        """Elements of an int64 tensor of known extent as fresh symbols in ``low..high``."""
+        """Elements of an int64 tensor of known extent as fresh symbols in ``low..high``.
+
+        Raises:
+            UnsupportedError: more elements than sizes that an operator needs.
+        """
         shape = value.type.shape
         count = int(shape[0]) if shape else 1
+        if count > MOST_SIZES:
+            self.unsupported(f"{count} sizes that are known only at run time, more than {MOST_SIZES}")
         bounds = {"min": (low,) * count, "max": (high,) * count if high is not None else (), "names": (names,) * count}
         call = make_call(TABLE["tensor_to_shape"], (value.materialize(self.bb),), bounds, self.span)
         result = self.bb.emit(call)

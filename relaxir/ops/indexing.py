@@ -105,7 +105,7 @@ def slice_range(
         stop: end, exclusive; None: to the end in the direction of the step. Constants beyond 2**31 - 2 by either sign
             mean "beyond the end", whatever the extent.
         step: distance, of any sign, also of a sign known only at run time; None: 1. A zero step has no meaning: callers
-            require otherwise.
+            require otherwise. Constants beyond 2**31 - 2 select one element at most.
         extent: of the axis.
         facts: what is known, to give short expressions.
         onnx: ONNX's clamping, which differs from Python's in one case: going backward, a start before the first element
@@ -118,6 +118,9 @@ def slice_range(
     stride: DimLike = 1 if step is None else step
     if stride == 0:
         raise InferError("the step of a slice must not be 0", code="attribute", help="use a positive or negative step")
+    if isinstance(stride, int) and abs(stride) >= FAR:  # reaches no second element, whatever the extent
+        single = slice_range(start, stop, 1 if stride > 0 else -1, extent, known, onnx=onnx)
+        return Range(single.begin, min_(single.size, 1), single.step)
     back = negative(stride, known)
     # Python clamps into 0..extent going forward, and into -1..extent-1 going backward
     low, high = mul(-1, back), sub(extent, back)
@@ -147,7 +150,7 @@ def _clamp(index: DimLike, low: DimLike, high: DimLike, extent: DimLike, facts: 
         if index >= FAR:
             return high
         if index <= -FAR:
-            return low
+            return min_(low, high)  # of an empty axis, `high` is below its first element
     return min_(max_(normalize_index(index, extent, facts), low), high)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from math import ceil
+from math import ceil, inf, isfinite
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -259,8 +259,10 @@ def check_attrs(ctx: InferCtx, attrs: ResizeAttrs, rank: int) -> None:
     given = len(attrs.sizes or attrs.scales)
     if given != len(axes):
         ctx.fail(f"sizes or scales have {given} values for {len(axes)} axes", code="attribute")
-    if any(s <= 0 for s in attrs.scales):
-        ctx.fail(f"each scale must be above 0, got {attrs.scales}", code="attribute")
+    if not all(0 < s < inf for s in attrs.scales):
+        ctx.fail(f"each scale must be a finite number above 0, got {attrs.scales}", code="attribute")
+    if not all(isfinite(r) for r in attrs.roi):
+        ctx.fail(f"roi must have finite numbers, got {attrs.roi}", code="attribute")
     if attrs.roi and len(attrs.roi) != 2 * len(axes):
         ctx.fail(f"roi has {len(attrs.roi)} values for {len(axes)} axes", code="attribute")
     if attrs.antialias and attrs.mode == "nearest":

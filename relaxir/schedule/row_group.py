@@ -88,14 +88,15 @@ class RowGroup:
         body = join_lanes(nests)
         if ahead:
             body = _fetching(body, self.axes[-1].var, set(program.params))
-        for buffer in self._private(program, stages[len(self.blocks) :]):
+        for buffer in self._private(program, stages):
             cell = replace(buffer, shape=buffer.shape[self.leading :], scope=Scope.STACK)
             body = Alloc(cell, reindex(body, {buffer: cell}, {buffer: lambda old: old[self.leading :]}))
         return body
 
-    def _private(self, program: Program, later: Sequence[Stmt]) -> tuple[Buffer, ...]:
-        """Temporaries that live within one row and are small."""
-        outside = set(program.params) | {b for s in later for b in buffers_of(s)}
+    def _private(self, program: Program, stages: Sequence[Stmt]) -> tuple[Buffer, ...]:
+        """Temporaries that live within one row and are small: no stage in front of the group or behind it has them."""
+        others = (*program.stages[: -len(stages)], *stages[len(self.blocks) :])
+        outside = set(program.params) | {b for s in others for b in buffers_of(s)}
         written = self.written
         found: list[Buffer] = []
         for buffer in program.temps:

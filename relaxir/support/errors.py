@@ -69,7 +69,7 @@ class RelaxirError(Exception):
 
     def __str__(self) -> str:
         """Render the block a user sees."""
-        return "\n".join(self._lines())
+        return "\n".join(map(_shortened, "\n".join(self._lines()).split("\n")))
 
     def _headline(self) -> str:
         return f"error[{self.code}]: {self.message}"
@@ -454,6 +454,15 @@ def explain(code: str) -> str:
 def reason(error: BaseException) -> str:
     """Return an error's message alone, to stand inside another message."""
     return error.message if isinstance(error, RelaxirError) else str(error)
+
+
+LONGEST: Final = 8000
+"""Characters of a line of a message; a damaged file may hold names of a megabyte."""
+
+
+def _shortened(line: str) -> str:
+    """A line without its middle where it is too long to be read."""
+    return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} [...] {line[-LONGEST // 4 :]}"
 
 
 def _hang(prefix: str, text: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 import relaxir as rx
 from relaxir import op
+from relaxir.cli.noise import nudged
 from relaxir.cli.stages import COMPILED, Comparison
 from relaxir.ir import IRModule, TensorType, Var
 from relaxir.ir.expr import Bind, Binding, OpCall, const
@@ -181,3 +182,17 @@ def test_models_of_positions_are_given_all_of_them(relaxir: Run, tmp_path: Path)
         rows, values = out.values()
         assert rows.max() > 200
         assert values.max() > 200
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_noise_moves_results_of_every_float_type(dtype: str) -> None:
+    x = rx.Var("x", rx.TensorType((4,), dtype))
+    bb = rx.BlockBuilder()
+    with bb.function("main", [x]):
+        bb.emit_func_output(bb.emit(op.tanh(bb.emit(op.relu(x)))))
+    module, arrays = bb.get(), [np.zeros(4, dtype)]
+    arrays[0][0] = 1
+    moved, _ = nudged(module, arrays)
+    found, exact = (rx.evaluate(m, "main", *arrays) for m in (moved, module))
+    assert found.dtype == exact.dtype
+    assert 0 < abs(float(found[0]) - float(exact[0])) < 8 * np.finfo(dtype).eps

@@ -187,7 +187,7 @@ def test_all_problems_at_once() -> None:
         node("Relu", "a", "b"),
         node("Bar", "b", "c"),
         node("Softmax", "x", "d", axis=9),
-        node("TfIdfVectorizer", "x w w", "e"),
+        node("TfIdfVectorizer", "x", "e"),
     ]
     with pytest.raises(UnsupportedError) as caught:
         from_onnx(model([n for n in nodes if n.op_type != "Softmax"], "x float32[n]", "c float32", w=f32([1])))
@@ -308,3 +308,70 @@ def test_external_data_inside(home: Path) -> None:
 
 def test_good_model_is_good() -> None:
     np.testing.assert_array_equal(run(GOOD, x=np.ones((2, 4), np.float32))[0], [[5, 6], [5, 6]])
+
+
+SCAN = helper.make_graph(
+    [node("Add", "s e", "t"), node("Identity", "t", "o")],
+    "body",
+    values("s float32[m]; e float32[m]"),
+    values("t float32[m]; o float32[m]"),
+)
+IDF: dict[str, Any] = {"mode": "TF", "min_gram_length": 1, "max_gram_length": 2, "pool_int64s": [1, 2, 3, 4],
+                       "ngram_counts": [0, 2], "ngram_indexes": [0, 1, 2], "max_skip_count": 0}  # fmt: skip
+DEFORMED = "x float32[1,1,h,w]; f float32[1,8,p,q]"
+
+
+@pytest.mark.parametrize(
+    ("bad", "inputs", "words"),
+    [
+        (node("Scan", "s x", "y z", body=SCAN, num_scan_inputs=1, scan_input_axes=["a"]),
+         "s float32[m]; x float32[n,m]", "`scan_input_axes` must be a list of int"),
+        (node("Scan", "s x", "y z", body=SCAN, num_scan_inputs=1, scan_output_axes=[0.5]),
+         "s float32[m]; x float32[n,m]", "`scan_output_axes` must be a list of int"),
+        (node("Scan", "s x", "y z", body=SCAN, num_scan_inputs=2**62), "s float32[m]; x float32[n,m]", "scan inputs"),
+        (node("TfIdfVectorizer", "x", "y", **(IDF | {"ngram_indexes": [0, 1, -2]})), "x int64[n]", "none below 0"),
+        (node("TfIdfVectorizer", "x", "y", **(IDF | {"ngram_indexes": [0, 1]})), "x int64[n]", "must be 3 columns"),
+        (node("TfIdfVectorizer", "x", "y", **(IDF | {"ngram_indexes": [0, 1, 2**40]})), "x int64[n]", "3 n-grams in"),
+        (node("TfIdfVectorizer", "x", "y", **(IDF | {"ngram_counts": [0, 3]})), "x int64[n]", "does not divide"),
+        (node("TfIdfVectorizer", "x", "y", **(IDF | {"max_skip_count": 2**62})), "x int64[n]", "max_skip_count"),
+        (node("DeformConv", "x k f", "y", dilations=[0]), DEFORMED, "`dilations` must have 2 elements, got 1"),
+        (node("DeformConv", "x k f", "y", pads=[1]), DEFORMED, "`pads` must have 4 elements, got 1"),
+        (node("GRU", "x a b", "y", hidden_size=2**62), "x float32[s,n,i]; a float32[1,g,i]; b float32[1,g,h]", "hidden"),
+        (node("Split", "x", "y z", axis=0, num_outputs=2**31), "x float32[n]", "`num_outputs` is 2147483648"),
+        (node("Resize", "x _ r", "y"), "x float32[1]", "finite number above 0"),
+        (node("Relu", "x x", "y"), "x float32[n]", "input 1 `x` is one too many"),
+        (node("Relu", "x", "y z"), "x float32[n]", "output 1 `z` is one too many"),
+    ],
+    ids=lambda v: v.op_type if isinstance(v, NodeProto) else "",
+)  # fmt: skip
+def test_what_attributes_claim(bad: NodeProto, inputs: str, words: str) -> None:
+    consts = {"k": np.ones((1, 1, 2, 2), np.float32), "r": f32([np.nan])}
+    with pytest.raises(RelaxirError, match=words) as caught:
+        from_onnx(model([bad], inputs, "y float32", **{k: v for k, v in consts.items() if k in bad.input}))
+    assert f"({bad.op_type})" in caught.value.message
+
+
+def test_a_billion_sizes_that_are_known_only_at_run_time() -> None:
+    nodes = [node("Expand", "one many", "s"), node("Reshape", "x s", "y")]
+    with pytest.raises(UnsupportedError, match=r"node `y` \(Reshape\): 1073741824 sizes"):
+        from_onnx(model(nodes, "x float32[n]", "y float32", one=i64([1]), many=i64([2**30])))
+
+
+def test_attributes_of_functions_outside_of_functions() -> None:
+    alone = node("LeakyRelu", "x", "y")
+    alone.attribute.append(onnx.AttributeProto(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="slope"))
+    with pytest.raises(LoadError, match="attribute `alpha` is that of a function"):
+        from_onnx(model([alone], "x float32[n]", "y float32"))
+
+
+def test_long_names_do_not_flood_messages() -> None:
+    with pytest.raises(LoadError) as caught:
+        from_onnx(model([node("Relu", "q" * 10**6, "y")], "x float32[n]", "y float32"))
+    assert "node `y` (Relu) reads `qqq" in str(caught.value)
+    assert len(str(caught.value)) < 10_000
+
+
+def test_thousands_of_unknown_nodes_are_listed_in_time_that_grows_with_them() -> None:
+    nodes = [node("Foo", "x", f"y{i}") for i in range(20_000)]
+    with pytest.raises(UnsupportedError, match="20000 nodes"):
+        from_onnx(model(nodes, "x float32[n]", "y0 float32"))

@@ -11,7 +11,7 @@ from onnx import ModelProto, ValueInfoProto, helper
 from relaxir.api import compile as rx_compile
 from relaxir.frontends.onnx import from_onnx
 from relaxir.ir.expr import Array
-from relaxir.support.errors import LoadError
+from relaxir.support.errors import LoadError, RuntimeShapeError
 from tests.frontends.models import f32, i64, model, node, run
 from tests.frontends.onnx_session import run_onnxruntime
 
@@ -82,6 +82,8 @@ def test_against_onnxruntime(op: str, outputs: str, attrs: Attrs) -> None:
         ("Imputer", i64([[1, 0], [0, 4]]), {"imputed_value_int64s": [7, 9], "replaced_value_int64": 0}),
         ("OneHotEncoder", i64([[1, 3], [9, 1]]), {"cats_int64s": [1, 3], "zeros": 1}),
         ("OneHotEncoder", f32([1, 3.5]), {"cats_int64s": [1, 3], "zeros": 1}),
+        ("OneHotEncoder", i64([[1, 3], [9, 1]]), {"cats_int64s": [1, 3, 1]}),
+        ("OneHotEncoder", f32([0, np.nan]), {"cats_int64s": [0, 3]}),
     ],
 )
 def test_other_dtypes(op: str, x: Array, attrs: Attrs) -> None:
@@ -114,8 +116,27 @@ def test_constants_of_classifiers_compile() -> None:
         ("Imputer", {}, "`imputed_value_floats` has 0 numbers"),
         ("LinearRegressor", {"coefficients": [1.0] * 4, "targets": 3}, "4 coefficients and 0 intercepts for 3 targets"),
         ("Normalizer", {"norm": "L3"}, "norm L3"),
+        ("OneHotEncoder", {"zeros": 1}, "no categories"),
+        ("OneHotEncoder", {"cats_int64s": ["a"]}, "`cats_int64s` must be a list of int"),
+        ("Scaler", {"offset": ["a"], "scale": [1.0]}, "`offset` must be a list of float"),
+        ("LinearRegressor", {"coefficients": [1.0] * 3, "intercepts": ["a"]}, "`intercepts` must be a list of float"),
     ],
 )
 def test_malformed(op: str, attrs: Attrs, words: str) -> None:
     with pytest.raises(LoadError, match=words):
         from_onnx(ml(op, "x", "y", "x float32[n,3]", **attrs))
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "attrs"),
+    [
+        ("Imputer", "int64", {"imputed_value_int64s": [3, -2], "replaced_value_int64": 0}),
+        ("Imputer", "float32", {"imputed_value_floats": [3.0, -2.0]}),
+        ("Scaler", "float32", {"offset": [1.0, 2.0], "scale": [2.0, 3.0]}),
+    ],
+)
+def test_a_feature_is_not_repeated_for_several_numbers(op: str, dtype: str, attrs: Attrs) -> None:
+    proto = ml(op, "x", "y", f"x {dtype}[n,m]", **attrs)
+    agree(proto, np.arange(6).reshape(3, 2).astype(dtype))
+    with pytest.raises(RuntimeShapeError, match="m is 1"):
+        run(proto, x=np.arange(3).reshape(3, 1).astype(dtype))

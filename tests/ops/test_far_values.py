@@ -91,3 +91,16 @@ def test_a_split_has_a_limit_of_parts(sections: int, told: str) -> None:
     bb = rx.BlockBuilder()
     with pytest.raises(InferError, match=told), bb.function("main", [x]):
         bb.emit(op.split(x, sections=sections))
+
+
+@pytest.mark.parametrize("far", [1e20, -1e20, 1e30, np.inf, -np.inf])
+def test_far_places_of_a_sampled_grid(far: float) -> None:
+    """A place beyond 64-bit integers is at the border that it lies beyond."""
+    x, grid = rx.Var("x", rx.TensorType((1, 1, 1, N), "float32")), rx.Var("g", rx.TensorType((1, 1, 1, 2), "float32"))
+    bb = rx.BlockBuilder()
+    with bb.function("main", [x, grid]):
+        bb.emit_func_output(bb.emit(op.grid_sample(x, grid, mode="nearest", padding_mode="border")))
+    module, row = bb.get(), np.arange(4, dtype=np.float32).reshape(1, 1, 1, 4)
+    place = np.array([far, 0], np.float32).reshape(1, 1, 1, 2)
+    for run in (rx.compile(module)["main"], lambda *arrays: rx.evaluate(module, "main", *arrays)):
+        assert run(row, place).tolist() == [[[[3.0 if far > 0 else 0.0]]]]

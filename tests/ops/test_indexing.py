@@ -57,6 +57,18 @@ def test_clamping_of_onnx() -> None:
         assert elements(at_run_time, {"n": extent, "s": start, "e": stop, "t": step}) == want
 
 
+def test_far_constants() -> None:
+    """Steps that reach no second element, and ends beyond every axis, also of an axis without elements."""
+    far = (2**31 - 1, 2**63 - 1, -(2**31), -(2**63))
+    for start, stop, step in itertools.product((*far, 0, 3, -2, s), (*far, 2, -1, e), (*far, 1, -1, 2)):
+        found = slice_range(start, stop, step, n, onnx=True)
+        for extent, first, last in itertools.product((0, 1, 5), (-9, 1), (-2, 4)):
+            begin, end = (first if start is s else start), (last if stop is e else stop)
+            begin = max(begin, -extent) if step < 0 else begin
+            env = {"n": extent, "s": first, "e": last}
+            assert elements(found, env) == expected(begin, end, step, extent), (begin, end, step, extent)
+
+
 @pytest.mark.parametrize("step", [1, 3, -1, -2])
 def test_symbolic_extent(step: int) -> None:
     """Constant ends of an axis of unknown extent: one formula for all extents."""

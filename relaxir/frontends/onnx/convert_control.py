@@ -154,17 +154,16 @@ def scan(n: Node) -> Result:
     graph, count = n.graph("body"), n.attr("num_scan_inputs", 0)
     states = len(n.proto.input) - count
     outputs = len(graph.output) - states
-    axes = n.attr("scan_input_axes", (0,) * count)
-    turned = n.attr("scan_input_directions", (0,) * count)
-    if count < 1 or min(states, outputs) < 0 or {len(axes), len(turned), len(graph.input) - states} != {count}:
-        n.fail("the body, the axes and the directions do not fit the scan inputs")
+    if count < 1 or min(states, outputs) < 0 or len(graph.input) - states != count:
+        n.fail("the body does not fit the scan inputs")
+    axes, turned = (n.ints(f"scan_input_{k}", count) or (0,) * count for k in ("axes", "directions"))
     init = tuple(n.input(i) for i in range(states))
     sources = [(n.input(states + i), axes[i], turned[i]) for i in range(count)]
     results = scan_over(n, init, sources)
     rows = list(results[states:])
-    for k, flipped in enumerate(n.attr("scan_output_directions", (0,) * outputs)[:outputs]):
+    for k, flipped in enumerate(n.ints("scan_output_directions", outputs) or ()):
         rows[k] = n.emit("flip", rows[k], axes=(0,)) if flipped else rows[k]
-    for k, axis in enumerate(n.attr("scan_output_axes", (0,) * outputs)[:outputs]):
+    for k, axis in enumerate(n.ints("scan_output_axes", outputs) or ()):
         order = list(range(1, rows[k].type.rank))
         order.insert(n.axis(axis, rows[k].type.rank), 0)
         rows[k] = n.emit("permute_dims", rows[k], axes=tuple(order)) if order[0] else rows[k]
@@ -199,10 +198,10 @@ def batched_scan(n: Node) -> Result:
     if n.given(0):
         n.unsupported("sequence_lens")
     values = [n.input(i) for i in range(1, len(n.proto.input))]
-    turned = n.attr("directions", (0,) * count)
     states = len(values) - count
-    if count < 1 or states < 0 or len(turned) != count or len(graph.input) != len(values):
-        n.fail("the body and the directions do not fit the scan inputs")
+    if count < 1 or states < 0 or len(graph.input) != len(values):
+        n.fail("the body does not fit the scan inputs")
+    turned = n.ints("directions", count) or (0,) * count
 
     def body(i: Value, _: tuple[Value, ...]) -> tuple[Value, Sequence[Value], Sequence[Value]]:
         rows = [n.emit("take", v, i, axis=0) for v in values]

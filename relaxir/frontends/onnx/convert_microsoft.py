@@ -122,7 +122,7 @@ def fused_conv(n: Node) -> Result:
     assert isinstance(y, Value)
     more = n.optional(3)
     total = y if more is None else n.emit("add", y, more)
-    return activated(n, total, n.attr("activation", ""), n.attr("activation_params", ()))
+    return activated(n, total, n.attr("activation", ""), n.floats("activation_params") or ())
 
 
 def fused_gemm(n: Node) -> Result:

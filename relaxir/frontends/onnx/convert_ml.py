@@ -16,8 +16,6 @@ from relaxir.frontends.onnx.values import Value
 from relaxir.support.dtypes import info
 from relaxir.sym import product
 
-FLOATS: Final[tuple[float, ...]] = ()
-INTS: Final[tuple[int, ...]] = ()
 NORMS: Final[Mapping[str, str]] = MappingProxyType({"MAX": "max", "L1": "l1_norm", "L2": "l2_norm"})
 """Reductions by `norm`; the largest element is meant, not the largest magnitude."""
 
@@ -39,22 +37,30 @@ def features(n: Node, x: Value) -> Value:
     return x
 
 
-def per_feature(n: Node, name: str, x: Value, given: tuple[float, ...] | tuple[int, ...]) -> Value:
-    """An attribute of one number, or of as many as there are features.
+def per_feature(n: Node, x: Value, *names: str) -> tuple[Value, ...]:
+    """The features, then attributes of one number, or of as many as there are features.
+
+    A number of features that is known only at run time is checked then: one feature is not repeated for several
+    numbers.
 
     Raises:
         LoadError: another count.
     """
-    width = x.type.shape[-1]
-    if not given or (len(given) > 1 and isinstance(width, int) and len(given) != width):
-        n.fail(f"attribute `{name}` has {len(given)} numbers for {width} features")
-    return n.literal(np.array(given), x.type.dtype)
+    found = []
+    for name in names:
+        width = x.type.shape[-1]
+        given = (n.ints(name) if info(x.type.dtype).is_integer else n.floats(name)) or ()
+        if not given or (len(given) > 1 and isinstance(width, int) and len(given) != width):
+            n.fail(f"attribute `{name}` has {len(given)} numbers for {width} features")
+        if len(given) > 1 and not isinstance(width, int):
+            x = n.cast_shape(x, (*x.type.shape[:-1], len(given)))
+        found.append(n.literal(np.array(given), x.type.dtype))
+    return x, *found
 
 
 def scaler(n: Node) -> Result:
     """Scaler: ``(x - offset) * scale``."""
-    x = features(n, numbers(n))
-    offset, scale = (per_feature(n, k, x, n.attr(k, FLOATS)) for k in ("offset", "scale"))
+    x, offset, scale = per_feature(n, features(n, numbers(n)), "offset", "scale")
     return n.emit("astype", n.emit("multiply", n.emit("subtract", x, offset), scale), dtype="float32")
 
 
@@ -78,11 +84,12 @@ def imputer(n: Node) -> Result:
     """Imputer: elements of one value, or NaN, get the value of their feature."""
     x = features(n, n.input(0))
     if info(x.type.dtype).is_integer:
-        name, hole = "imputed_value_int64s", n.emit("equal", x, n.attr("replaced_value_int64", 0))
-        return n.emit("where", hole, per_feature(n, name, x, n.attr(name, INTS)), x)
-    name, missing = "imputed_value_floats", n.attr("replaced_value_float", 0.0)
+        x, imputed = per_feature(n, x, "imputed_value_int64s")
+        return n.emit("where", n.emit("equal", x, n.attr("replaced_value_int64", 0)), imputed, x)
+    x, imputed = per_feature(n, x, "imputed_value_floats")
+    missing = n.attr("replaced_value_float", 0.0)
     hole = n.emit("isnan", x) if np.isnan(missing) else n.emit("equal", x, missing)
-    return n.emit("where", hole, per_feature(n, name, x, n.attr(name, FLOATS)), x)
+    return n.emit("where", hole, imputed, x)
 
 
 def extract(n: Node) -> Result:
@@ -94,13 +101,25 @@ def extract(n: Node) -> Result:
 
 
 def one_hot(n: Node) -> Result:
-    """OneHotEncoder: a last axis with a 1 at the place of each element among the categories."""
+    """OneHotEncoder: a last axis with a 1 at the place of each element among the categories, the last one if several.
+
+    Raises:
+        LoadError: no categories.
+    """
     if n.has("cats_strings") or not n.attr("zeros", 1):
         n.unsupported("categories that are strings, or zeros=0 (other elements are an error)")
-    x = n.emit("expand_dims", n.emit("astype", n.input(0), dtype="int64"), axes=(-1,))
-    return n.emit(
-        "astype", n.emit("equal", x, n.literal(np.array(n.attr("cats_int64s", INTS)), "int64")), dtype="float32"
-    )
+    cats = n.ints("cats_int64s")
+    if cats is None:
+        n.fail("it has no categories (`cats_int64s`)")
+    x = n.emit("expand_dims", n.input(0), axes=(-1,))
+    same = n.emit("equal", n.emit("astype", x, dtype="int64"), n.literal(np.array(cats, np.int64), "int64"))
+    if info(x.type.dtype).is_float:
+        same = n.emit("logical_and", same, n.emit("equal", x, x))  # NaN is in no category
+    places = {c: i for i, c in enumerate(cats)}
+    if len(places) < len(cats):
+        last = [places[c] == i for i, c in enumerate(cats)]
+        same = n.emit("logical_and", same, n.literal(np.array(last), "bool"))
+    return n.emit("astype", same, dtype="float32")
 
 
 def scores(n: Node, targets: int) -> Value:
@@ -109,7 +128,7 @@ def scores(n: Node, targets: int) -> Value:
     Raises:
         LoadError: other numbers of coefficients or intercepts.
     """
-    x, weights, intercepts = features(n, numbers(n)), n.attr("coefficients", FLOATS), n.attr("intercepts", FLOATS)
+    x, weights, intercepts = features(n, numbers(n)), n.floats("coefficients") or (), n.floats("intercepts") or ()
     if targets < 1 or not weights or len(weights) % targets or len(intercepts) not in (0, targets):
         n.fail(f"{len(weights)} coefficients and {len(intercepts)} intercepts for {targets} targets")
     rows = x if x.type.rank == 2 else n.emit("expand_dims", x, axes=(0,))
@@ -138,8 +157,8 @@ def classifier(n: Node) -> Result:
     """LinearClassifier: labels and scores of the classes; a single score is that of the second of two classes."""
     if n.has("classlabels_strings"):
         n.unsupported("class labels that are strings", help="train or export the model with integer labels")
-    labels = n.attr("classlabels_ints", INTS)
-    raw = scores(n, len(n.attr("intercepts", FLOATS)) or len(labels))
+    labels = n.ints("classlabels_ints") or ()
+    raw = scores(n, len(n.floats("intercepts") or labels))
     single = raw.type.shape[1] == 1
     if single and n.attr("post_transform", "NONE") == "SOFTMAX":
         n.unsupported("softmax of a single score")

@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from onnx import TensorProto
+
 from relaxir.frontends.onnx.convert_pool import kernel_of, window
 from relaxir.frontends.onnx.node import Converter, Node, Result
-from relaxir.sym import product, sub
+from relaxir.frontends.onnx.tensors import element_type
+from relaxir.frontends.onnx.values import Value
+from relaxir.support.dtypes import info
+from relaxir.sym import DimLike, product, sub
 
 
 def gemm(n: Node) -> Result:
@@ -122,23 +127,41 @@ def trailing_axes(n: Node, default: int = -1) -> tuple[int, ...]:
     return tuple(range(n.axis(n.attr("axis", default), rank), rank))
 
 
+def normalized(n: Node, op: str, scale: Value, shift: Value | None) -> Value:
+    """The first input normalised over its trailing axes, then scaled and shifted by what broadcasts to it."""
+    x, axes = n.input(0), trailing_axes(n)
+    attrs = {"axes": axes, "epsilon": n.attr("epsilon", 1e-5)}
+    inner = tuple(x.type.shape[a] for a in axes)
+    if all(v is None or fits_axes(v, inner) for v in (scale, shift)):
+        return n.emit(op, x, scale, shift, **attrs)
+    y = n.emit(op, x, n.emit("full", n.scalar(1.0, x.type.dtype), shape=inner), **attrs)
+    y = n.emit("multiply", y, scale)
+    return y if shift is None else n.emit("add", y, shift)
+
+
+def fits_axes(value: Value, inner: tuple[DimLike, ...]) -> bool:
+    """Whether a value has the axes that are normalised, and repeats along none of them."""
+    shape = value.type.shape
+    return len(shape) == len(inner) and not any(d == 1 != e for d, e in zip(shape, inner, strict=True))
+
+
 def layer_norm(n: Node) -> Result:
-    """Over the trailing axes; mean and inverse deviation on request."""
-    x = n.input(0)
-    axes = trailing_axes(n)
-    epsilon = n.attr("epsilon", 1e-5)
-    y = n.emit("layer_norm", x, n.input(1), n.optional(2), axes=axes, epsilon=epsilon)
-    wanted = [o for o in n.proto.output[1:] if o]
-    if not wanted:
+    """Over the trailing axes; mean and inverse deviation on request, in the type of the first stage."""
+    x, axes = n.input(0), trailing_axes(n)
+    y = normalized(n, "layer_norm", n.input(1), n.optional(2))
+    if not any(n.proto.output[1:]):
         return y
-    mean = n.emit("mean", x, axes=axes, keepdims=True)
-    variance = n.emit("variance", x, axes=axes, keepdims=True)
-    return y, mean, n.emit("rsqrt", n.emit("add", variance, epsilon))
+    stage = element_type(n.attr("stash_type", int(TensorProto.FLOAT)), "the first stage")
+    wide = x if info(x.type.dtype).bits >= info(stage).bits else n.emit("astype", x, dtype=stage)
+    mean = n.emit("mean", wide, axes=axes, keepdims=True)
+    variance = n.emit("variance", wide, axes=axes, keepdims=True)
+    deviation = n.emit("rsqrt", n.emit("add", variance, n.attr("epsilon", 1e-5)))
+    return y, *(v if v.type.dtype == stage else n.emit("astype", v, dtype=stage) for v in (mean, deviation))
 
 
 def rms_norm(n: Node) -> Result:
     """Root mean square over the trailing axes."""
-    return n.emit("rms_norm", n.input(0), n.input(1), axes=trailing_axes(n), epsilon=n.attr("epsilon", 1e-5))
+    return normalized(n, "rms_norm", n.input(1), None)
 
 
 def lp_normalization(n: Node) -> Result:

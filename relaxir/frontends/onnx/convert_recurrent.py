@@ -30,6 +30,8 @@ def layer(kind: str, name: str = "", extra: tuple[int, ...] = ()) -> Converter:
         hidden = n.attr("hidden_size", stated[0] if stated and isinstance(stated[0], int) else 0)
         if hidden < 1:
             n.unsupported("a hidden size that is known only at run time")
+        if hidden > MOST_HIDDEN:
+            n.unsupported(f"a hidden size of {hidden}, more than {MOST_HIDDEN}")
         width = GATES[kind] * hidden
         bias = weights(n, 3, (ways, 2 * width)) if n.given(3) else n.literal(np.zeros((ways, 2 * width)), dtype)
         turn = -1 if name else 1  # an operator of its own has its inputs in front of its gates
@@ -53,6 +55,10 @@ def layer(kind: str, name: str = "", extra: tuple[int, ...] = ()) -> Converter:
         return (turned(n, y, (2, 0, 1, 3), batch_first(n)), *(turned(n, v, (1, 0, 2), batch_first(n)) for v in last))
 
     return convert
+
+
+MOST_HIDDEN: Final = 1 << 20
+"""Hidden size beyond which a file is taken for damaged."""
 
 
 def batch_first(n: Node) -> bool:
@@ -84,10 +90,10 @@ def turned(n: Node, value: Value, axes: tuple[int, ...], needed: bool) -> Value:
 
 def activations(n: Node, kind: str, ways: int) -> Iterator[Activation]:
     """Activations with their parameters: each list is used up by the functions that have one."""
-    names: tuple[str, ...] = n.attr("activations", DEFAULTS[kind] * ways)
-    alphas, betas = (iter(n.attr(a, ())) for a in ("activation_alpha", "activation_beta"))
+    names = n.texts("activations") or DEFAULTS[kind] * ways
+    alphas, betas = (iter(n.floats(a) or ()) for a in ("activation_alpha", "activation_beta"))
     for given in names:
-        name = str(given).lower()
+        name = given.lower()
         if name not in ACTIVATIONS:
             n.unsupported(f"activation {given}")
         _, alpha, beta = ACTIVATIONS[name]

@@ -25,7 +25,7 @@ def constant(n: Node) -> Result:
     if n.has("value_float"):
         return n.literal(np.array(n.attr("value_float", 0.0)), "float32")
     if n.has("value_floats"):
-        return n.literal(np.array(n.attr("value_floats", ())), "float32")
+        return n.literal(np.array(n.floats("value_floats") or ()), "float32")
     if n.has("value_int"):
         return n.literal(np.array(n.attr("value_int", 0)), "int64")
     if n.has("value_ints"):
@@ -164,7 +164,9 @@ def split(n: Node) -> Result:
     elif n.opset < 13:
         sizes = n.ints("split")
     if sizes is None:
-        count = n.attr("num_outputs", len(n.proto.output))
+        count = len(n.proto.output)
+        if n.attr("num_outputs", count) != count:
+            n.fail(f"attribute `num_outputs` is {n.attr('num_outputs', count)} for {count} outputs")
         part = ceildiv(x.type.shape[axis], count)
         sizes = tuple(min_(part, max_(0, sub(x.type.shape[axis], mul(part, i)))) if i else part for i in range(count))
     if len(sizes) == 1:
@@ -238,7 +240,7 @@ def pad(n: Node) -> Result:
     mode = n.attr("mode", "constant")
     rank = x.type.rank
     if n.opset < 11:
-        pairs = pad_pairs(n.attr("pads" if n.opset >= 2 else "paddings", ()), rank)
+        pairs = pad_pairs(n.ints("pads" if n.opset >= 2 else "paddings") or (), rank)
         value = n.scalar(n.attr("value", 0.0), x.type.dtype)
     else:
         pairs = input_pads(n, rank)

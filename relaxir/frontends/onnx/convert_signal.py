@@ -117,14 +117,16 @@ def tf_idf(n: Node) -> Result:
         n.unsupported("a pool of strings")
     if x.type.rank not in (1, 2):
         n.unsupported(f"tokens of rank {x.type.rank}")
-    places = n.ints("ngram_indexes") or ()
+    places, skipped = ngram_places(n, pool, starts), n.attr("max_skip_count", 0)
+    if not 0 <= skipped <= MOST_SKIPPED:
+        n.unsupported(f"max_skip_count {skipped}, which is not in 0..{MOST_SKIPPED}")
     counts: list[Value] = []
     targets: list[int] = []
     first = 0
     for size, (start, end) in enumerate(pairwise((*starts, len(pool))), 1):
         grams = np.array(pool[start:end]).reshape(-1, size)
         if len(grams) and n.attr("min_gram_length", 1) <= size <= n.attr("max_gram_length", 1):
-            distances = range(1, n.attr("max_skip_count", 0) + 2 if size > 1 else 2)
+            distances = range(1, skipped + 2 if size > 1 else 2)
             found = [occurrences(n, x, grams, d) for d in distances]
             counts.append(reduce(lambda a, b: n.emit("add", a, b), found))
             targets += places[first : first + len(grams)]
@@ -136,10 +138,34 @@ def tf_idf(n: Node) -> Result:
     total = n.emit("concat", *counts, axis=-1) if len(counts) > 1 else counts[0]
     y = n.emit("matmul", total, n.literal(matrix, "float32"))
     mode = n.attr("mode", "TF")
-    weights = n.literal(np.array(n.attr("weights", (1.0,) * matrix.shape[1])), "float32")
+    weights = n.literal(np.array(n.floats("weights", matrix.shape[1]) or (1.0,) * matrix.shape[1]), "float32")
     if mode == "IDF":
         return n.emit("where", n.emit("greater", y, 0.0), weights, n.scalar(0.0, "float32"))
     return n.emit("multiply", y, weights) if mode == "TFIDF" else y
+
+
+def ngram_places(n: Node, pool: tuple[int, ...], starts: tuple[int, ...]) -> tuple[int, ...]:
+    """The column of each n-gram of the pool, whose 1-grams begin at the first start, 2-grams at the next, and so on.
+
+    Raises:
+        LoadError: starts that do not divide the pool into n-grams, or columns that are not theirs.
+    """
+    places, ends = n.ints("ngram_indexes") or (), (*starts, len(pool))
+    sizes = [end - start for start, end in pairwise(ends)]
+    if not starts or starts[0] or any(s < 0 or s % k for k, s in enumerate(sizes, 1)):
+        n.fail(f"`ngram_counts` {list(starts)} does not divide a pool of {len(pool)} items into n-grams")
+    grams = sum(s // k for k, s in enumerate(sizes, 1))
+    if len(places) != grams or min(places, default=0) < 0:
+        n.fail(f"`ngram_indexes` must be {grams} columns, one for each n-gram, and none below 0")
+    if grams * (max(places, default=0) + 1) > MOST_WEIGHTS:
+        n.unsupported(f"{grams} n-grams in {max(places) + 1} columns")
+    return places
+
+
+MOST_WEIGHTS: Final = 1 << 24
+"""Elements of the matrix that sorts the counts of n-grams into columns."""
+MOST_SKIPPED: Final = 1024
+"""Items that an n-gram may skip at each step."""
 
 
 def occurrences(n: Node, x: Value, grams: Array, distance: int) -> Value:

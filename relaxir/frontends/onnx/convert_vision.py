@@ -85,7 +85,7 @@ def upsample(n: Node) -> Result:
     if n.opset < 7:
         scales = n.literal(np.array((1.0, 1.0, n.attr("height_scale", 1.0), n.attr("width_scale", 1.0))), "float32")
     else:
-        scales = n.literal(np.array(n.attr("scales", ())), "float32") if n.opset < 9 else n.input(1)
+        scales = n.literal(np.array(n.floats("scales") or ()), "float32") if n.opset < 9 else n.input(1)
     mode = {"bilinear": "linear"}.get(n.attr("mode", "nearest"), n.attr("mode", "nearest"))
     attrs = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", "axes": tuple(range(x.type.rank))}
     return resampled(n, {"mode": mode, **attrs}, scales, None, ())
@@ -144,8 +144,8 @@ def deform_conv(n: Node) -> Result:
     x, w, offset, mask = n.input(0), kernel_of(n, 1), n.input(2), n.optional(4)
     if x.type.rank != 4:
         n.unsupported(f"an input of rank {x.type.rank}")
-    strides, dilations = (n.ints(a) or (1, 1) for a in ("strides", "dilations"))
-    pads = n.ints("pads") or (0, 0)
+    strides, dilations = (n.ints(a, 2) or (1, 1) for a in ("strides", "dilations"))
+    pads = n.ints("pads", 4) or (0, 0)
     geometry = Geometry(strides, dilations, pads, n.attr("group", 1), n.attr("offset_group", 1))
     return deformed(n, x, w, offset, mask, n.optional(3), geometry)
 

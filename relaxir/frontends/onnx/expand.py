@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import onnx
 from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, helper
 
+from relaxir.frontends.onnx.graphs import describe
 from relaxir.ir.types import TensorType
 from relaxir.support.dtypes import info
+from relaxir.support.errors import LoadError
 from relaxir.sym import is_const
 
 
@@ -33,7 +36,7 @@ class Expansion:
 
 def has_function(proto: NodeProto, opset: int) -> bool:
     """Whether the standard defines the operator by simpler ones."""
-    schema = _schema(proto, opset)
+    schema = schema_of(proto, opset)
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
@@ -42,7 +45,7 @@ def expand(proto: NodeProto, types: Sequence[TensorType | None], opset: int, def
 
     ``opset`` is that of the operator's domain, ``default`` the one of the standard's own operators.
     """
-    schema = _schema(proto, opset)
+    schema = schema_of(proto, opset)
     if schema is None or not (schema.has_function or schema.has_context_dependent_function):
         return None
     body = _body(schema, proto, types, opset)
@@ -52,12 +55,33 @@ def expand(proto: NodeProto, types: Sequence[TensorType | None], opset: int, def
     return Expansion(tuple(body.input), tuple(body.output), tuple(_instantiate(body, proto, schema)), inner)
 
 
-def _schema(proto: NodeProto, opset: int) -> Any:
-    domain = "" if proto.domain == "ai.onnx" else proto.domain
+def schema_of(proto: NodeProto, opset: int) -> Any:
+    """What the standard says of a node's operator; None for an operator that it does not know."""
+    return _schema(proto.op_type, opset, "" if proto.domain == "ai.onnx" else proto.domain)
+
+
+@lru_cache(maxsize=1024)
+def _schema(op: str, opset: int, domain: str) -> Any:
     try:
-        return onnx.defs.get_schema(proto.op_type, opset, domain)
+        return onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
         return None
+
+
+def check_counts(proto: NodeProto, opset: int) -> None:
+    """Refuse a node with more inputs or outputs than the standard gives its operator.
+
+    Raises:
+        LoadError: naming the first one too many.
+    """
+    schema = schema_of(proto, opset)
+    if schema is None:
+        return
+    for kind, names, most in (("input", proto.input, schema.max_input), ("output", proto.output, schema.max_output)):
+        if len(names) > most:
+            raise LoadError(
+                f"{describe(proto)}: {kind} {most} `{names[most]}` is one too many: opset {opset} has {most} of them"
+            )
 
 
 def _body(schema: Any, proto: NodeProto, types: Sequence[TensorType | None], opset: int) -> FunctionProto | None:

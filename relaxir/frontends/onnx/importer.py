@@ -12,7 +12,7 @@ from typing import Final
 from onnx import GraphProto, NodeProto, ValueInfoProto
 
 from relaxir.frontends.elements import with_elements
-from relaxir.frontends.onnx.expand import expand
+from relaxir.frontends.onnx.expand import check_counts, expand
 from relaxir.frontends.onnx.graphs import describe, stated_ranks
 from relaxir.frontends.onnx.input_types import InputTypes
 from relaxir.frontends.onnx.load import Source
@@ -46,6 +46,7 @@ class Importer:
         self.opset = source.opsets.get("", 1)
         self.scopes: list[dict[str, Item | None]] = [{}]
         self.problems: list[RelaxirError] = []
+        self.unknown: set[str] = set()
         self.not_computed: dict[str, str] = {}
         self.sizes: dict[DimLike, Dim] = {}
         self.ranks: Mapping[str, int] = stated_ranks(source.model.graph)
@@ -63,6 +64,7 @@ class Importer:
         if self.opset not in SUPPORTED_OPSETS:
             raise UnsupportedError(f"opset {self.opset} of `{self.source.name}`", code="import-unsupported")
         self.problems.extend(unknown_nodes(graph, self.source.opsets))
+        self.unknown.update(p.message for p in self.problems)
         stored = {t.name: t for t in graph.initializer}
         given = [i for i in graph.input if i.name not in stored]
         inputs = [self.input_types.of(i) for i in given]
@@ -136,6 +138,7 @@ class Importer:
             if converter is None:
                 self.expanded(proto, inputs, opset)
                 return
+            check_counts(proto, opset)
             node = Node(proto, inputs, self, opset, self.source.name)
             result = narrow_aware(node, converter)
         except ReportedError:
@@ -177,7 +180,8 @@ class Importer:
     def report_unknown(self, proto: NodeProto) -> None:
         """Note a node without a converter, unless `unknown_nodes` listed it."""
         problem = unknown(proto)
-        if all(p.message != problem.message for p in self.problems):
+        if problem.message not in self.unknown:
+            self.unknown.add(problem.message)
             self.problems.append(problem)
 
     def lookup(self, name: str) -> Item | None:

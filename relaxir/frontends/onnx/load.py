@@ -118,6 +118,11 @@ def check_graph(graph: GraphProto, outer: frozenset[str], what: str) -> None:
                 raise LoadError(
                     f"{describe(node)} reads `{name}`, which nothing before it defines", help="is the graph sorted?"
                 )
+        for a in (a for a in node.attribute if a.ref_attr_name):
+            raise LoadError(
+                f"{describe(node)}: attribute `{a.name}` is that of a function (`{a.ref_attr_name}`), but the node is"
+                " in none"
+            )
         for sub in subgraphs(node):
             check_graph(sub, frozenset(defined), f"a graph of {describe(node)}")
         for name in node.output:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NoReturn, Protocol, TypeVar
+from typing import Final, NoReturn, Protocol, TypeVar
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
@@ -21,7 +21,8 @@ from relaxir.support.errors import LoadError, UnsupportedError
 from relaxir.support.spans import Span
 from relaxir.sym import DimLike
 
-T = TypeVar("T")
+T = TypeVar("T", int, float, str)
+E = TypeVar("E", int, float, str)
 Result = Item | tuple[Item | None, ...]
 FARTHEST: Final = -(2**63)
 """Least value of an index given at run time that is clamped."""
@@ -77,15 +78,31 @@ class Node(Emitter):
         return name in self._attrs
 
     def attr(self, name: str, default: T) -> T:
-        """An attribute of the type of ``default`` (ints and floats as tuples).
+        """An attribute of the type of ``default``; an integer counts as a float.
+
+        Raises:
+            LoadError: an attribute of another type.
+        """
+        value = self.value(name)
+        if value is None:
+            return default
+        kind = type(default)
+        if kind is float and isinstance(value, int):
+            value = float(value)
+        if not isinstance(value, kind):
+            raise LoadError(f"attribute `{name}` must be {kind.__name__}, got {value!r}", span=self.span)
+        return value
+
+    def value(self, name: str) -> int | float | str | tuple[object, ...] | None:
+        """An attribute that is a number or a text, or a list of them; None when it is not given.
 
         Raises:
             LoadError: an attribute of another type.
         """
         a = self._attrs.get(name)
         if a is None:
-            return default
-        value: Any
+            return None
+        value: int | float | str | tuple[object, ...]
         if a.type == AttributeProto.INT:
             value = int(a.i)
         elif a.type == AttributeProto.FLOAT:
@@ -100,24 +117,35 @@ class Node(Emitter):
             value = tuple(s.decode(errors="replace") for s in a.strings)
         else:
             raise LoadError(f"attribute `{name}` has an unexpected type", span=self.span)
-        if isinstance(default, float) and isinstance(value, int):
-            value = float(value)
-        if default is not None and not isinstance(value, type(default)):
-            raise LoadError(f"attribute `{name}` must be {type(default).__name__}, got {value!r}", span=self.span)
-        return value  # type: ignore[no-any-return]  # checked against the default above
+        return value
 
-    def ints(self, name: str) -> tuple[int, ...] | None:
-        """A list of integers, or None when it is not given.
+    def ints(self, name: str, count: int | None = None) -> tuple[int, ...] | None:
+        """A list of integers, of ``count`` where that is stated; None when it is not given.
 
         Raises:
-            LoadError: an attribute of another type, or a list of something else.
+            LoadError: an attribute of another type, a list of something else, or of another length.
         """
-        if not self.has(name):
+        return self.listed(name, int, count)
+
+    def floats(self, name: str, count: int | None = None) -> tuple[float, ...] | None:
+        """A list of floats, see `ints`; integers count as floats."""
+        return self.listed(name, float, count)
+
+    def texts(self, name: str) -> tuple[str, ...] | None:
+        """A list of texts, see `ints`."""
+        return self.listed(name, str, None)
+
+    def listed(self, name: str, kind: type[E], count: int | None) -> tuple[E, ...] | None:
+        """A list of elements of one kind, see `ints`."""
+        found = self.value(name)
+        if found is None:
             return None
-        found: tuple[object, ...] = self.attr(name, ())
-        if not all(isinstance(v, int) for v in found):
-            raise LoadError(f"attribute `{name}` must be a list of int, got {found!r}", span=self.span)
-        return self.attr(name, ())
+        allowed = (int, float) if kind is float else kind
+        if not isinstance(found, tuple) or not all(isinstance(v, allowed) for v in found):
+            raise LoadError(f"attribute `{name}` must be a list of {kind.__name__}, got {found!r}", span=self.span)
+        if count is not None and len(found) != count:
+            self.fail(f"attribute `{name}` must have {count} elements, got {len(found)}")
+        return tuple(map(kind, found))
 
     def tensor(self, name: str) -> Value | None:
         """A tensor attribute."""
