@@ -13,7 +13,7 @@ from torch.fx import Node as FxNode
 from relaxir.frontends.torch.elementwise import column
 from relaxir.frontends.torch.node import Arg, Converter, Node
 from relaxir.frontends.torch.reduction import p_norm
-from relaxir.frontends.torch.shape import replaced
+from relaxir.frontends.torch.shape import replaced, scattered
 from relaxir.frontends.torch.tensors import extremes
 from relaxir.frontends.values import Value
 from relaxir.ops.indexing import expand_target
@@ -46,7 +46,7 @@ def put(n: Node) -> Value:
     size, count = product(x.type.shape), product(index.type.shape)
     source = n.reshape(n.cast(n.value("source"), x.type.dtype), (count,))
     how = "add" if n.flag("accumulate") else "none"
-    flat = n.emit("scatter_nd", n.reshape(x, (size,)), n.reshape(index, (count, 1)), source, reduction=how)
+    flat = scattered(n, "scatter_nd", n.reshape(x, (size,)), n.reshape(index, (count, 1)), source, how)
     return n.reshape(flat, x.type.shape)
 
 
@@ -109,7 +109,7 @@ def combined(n: Node, x: Value, index: Value, src: Value, reduction: str) -> Val
         neutral = n.full(index.type.shape, neutral_element(reduction, dtype), dtype)
         x = n.emit("scatter_elements", x, index, neutral, axis=axis, reduction="none")
     if reduction != "mean":
-        return n.emit("scatter_elements", x, index, src, axis=axis, reduction=reduction)
+        return scattered(n, "scatter_elements", x, index, src, reduction, axis=axis)
     total = n.emit("scatter_elements", x, index, src, axis=axis, reduction="add")
     ones = n.full(index.type.shape, 1, dtype)
     counts = n.full(x.type.shape, 0 if alone else 1, dtype)
@@ -217,7 +217,7 @@ def index_put(n: Node) -> Value:
     back = into_place(rank, len(shape), first)
     updates = n.permute(written, tuple(back.index(a) for a in range(rank)))
     reduction = "add" if n.flag("accumulate") else "none"
-    result = n.emit("scatter_nd", moved, places, updates, reduction=reduction)
+    result = scattered(n, "scatter_nd", moved, places, updates, reduction)
     return n.permute(result, tuple(order.index(a) for a in range(x.type.rank)))
 
 

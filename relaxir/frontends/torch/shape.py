@@ -375,12 +375,21 @@ def slice_scatter(n: Node) -> Value:
     return replaced(n, x, axis, places, src)
 
 
+def scattered(n: Node, op: str, x: Value, places: Value, src: Value, reduction: str, **attrs: object) -> Value:
+    """Elements written at places, or combined with what is there; the sum of bools is whether any holds."""
+    if x.type.dtype != "bool" or reduction == "none":
+        return n.emit(op, x, places, src, reduction=reduction, **attrs)
+    numbers = (n.cast(x, "uint8"), places, n.cast(src, "uint8"))
+    how = {"add": "max", "mul": "min"}.get(reduction, reduction)
+    return n.cast(n.emit(op, *numbers, reduction=how, **attrs), "bool")
+
+
 def replaced(n: Node, x: Value, axis: int, places: Value, src: Value, reduction: str = "none") -> Value:
     """``x`` with slices at places of an axis replaced by (or combined with) those of ``src``."""
     order = (axis, *(a for a in range(x.type.rank) if a != axis))
     back = tuple(order.index(a) for a in range(x.type.rank))
     column = n.reshape(places, (places.type.shape[0], 1))
-    moved = n.emit("scatter_nd", n.permute(x, order), column, n.permute(src, order), reduction=reduction)
+    moved = scattered(n, "scatter_nd", n.permute(x, order), column, n.permute(src, order), reduction)
     return n.permute(moved, back)
 
 

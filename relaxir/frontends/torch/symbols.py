@@ -38,6 +38,10 @@ DEFAULT_MIN: Final = 2
 """Least size that torch assumes of every dynamic dimension; it is no restriction of the program."""
 FARTHEST: Final = 4096
 """Greatest lower bound whose origin is looked for."""
+FAR: Final = 2**11 * 3**2 * 5 * 7
+"""A size with all small divisors; a guard that fails near it may fail however large a size is."""
+AROUND: Final = 32
+"""How near."""
 MAX_SIZE: Final = 2**31
 """Upper bounds from here on say nothing."""
 FUNCTIONS: Final[Mapping[str, Callable[..., DimLike]]] = MappingProxyType(
@@ -108,12 +112,13 @@ class Symbols:
     # ---- guards ----------------------------------------------------------------------------------------------------
 
     def relations(self, guards: Sequence[str]) -> tuple[Relation, ...]:
-        """Relations between sizes that the program was traced under, and equalities of one.
+        """Relations between sizes that the program was traced under, and those of one that hold for some sizes only.
 
-        Bounds of a single symbol are in its range, and inequalities (``!=``) hold off a few sizes only: torch makes
-        them for its bookkeeping of memory layouts. So it does the bound of 2 for sizes that are computed from others,
-        and what holds wherever every size is at least 2. Equalities that divide by a size of 0 are of that kind:
-        operators check for themselves that elements can be arranged as a shape says.
+        Bounds of a single symbol are in its range, and most inequalities (``!=``) fail for a few small sizes only:
+        torch makes them for its bookkeeping of memory layouts. So it does the bound of 2 for sizes that are computed
+        from others, and what holds wherever every size is at least 2. Equalities that divide by a size of 0 are of
+        that kind: operators check for themselves that elements can be arranged as a shape says. What remains of one
+        symbol are equalities, and orders that fail however large it is, such as ``n % 2 > 0``.
         """
         found: dict[Relation, None] = {}
         for node in parsed(guards):
@@ -124,7 +129,7 @@ class Symbols:
             if relation is not None and states(relation):
                 found.setdefault(relation)
         links = [r for r in found if r.op == "==" and len(symbols_of(r)) > 1]
-        return tuple(r for r in found if r in links or not self.own(r, links))
+        return tuple(r for r in found if r in links or recurs(r) or not self.own(r, links))
 
     def own(self, relation: Relation, links: Sequence[Relation]) -> bool:
         """Whether a relation is nothing but torch's bound of 2, or follows from it and equalities of several sizes."""
@@ -160,7 +165,11 @@ class Symbols:
         """A comparison as a relation."""
         if not isinstance(node, ast.Compare) or len(node.ops) != 1:
             return None
-        return comparison(node.ops[0], self.term(node.left), self.term(node.comparators[0]))
+        left, right = self.term(node.left), self.term(node.comparators[0])
+        if isinstance(node.ops[0], ast.NotEq):
+            apart = sub(left, right)
+            return Relation("<=", 1, mul(apart, apart)) if len(free_dims(apart)) == 1 else None
+        return comparison(node.ops[0], left, right)
 
     def term(self, node: ast.expr) -> DimLike:
         """A side of a guard.
@@ -267,12 +276,23 @@ def symbols_of(relation: Relation) -> set[Dim]:
 
 
 def states(relation: Relation) -> bool:
-    """Whether a relation says something of several sizes, or is an equality of one that is defined where it is 0."""
+    """Whether a relation says something of several sizes, or of one that is no matter of a few small sizes."""
     symbols = symbols_of(relation)
     if len(symbols) != 1 or relation.op != "==":
-        return len(symbols) > 1
+        return len(symbols) > 1 or recurs(relation)
     (symbol,) = symbols
     return not any(isnan(at(side, symbol, 0)) for side in (relation.left, relation.right))
+
+
+def recurs(relation: Relation) -> bool:
+    """Whether an order of one symbol fails however large that is: it states a remainder, or what amounts to one."""
+    symbols = symbols_of(relation)
+    if len(symbols) != 1 or relation.op == "==":
+        return False
+    (symbol,) = symbols
+    near = range(FAR - AROUND, FAR + AROUND)
+    sides = ((at(relation.left, symbol, v), at(relation.right, symbol, v)) for v in near)
+    return any(low >= high if relation.op == "<" else low > high for low, high in sides)
 
 
 def substituted(relation: Relation, mapping: Mapping[Dim, Dim]) -> Relation:
