@@ -101,6 +101,36 @@ def test_equalities_of_one_size_hold(run: Any, good: int, bad: int) -> None:
         main(rows(bad).numpy())
 
 
+@pytest.mark.parametrize(
+    ("run", "good", "bad"),
+    [
+        (lambda x: x * 2 if x.shape[0] % 2 == 1 else x, (5, 3, 1), (4, 6)),
+        (lambda x: x if x.shape[0] % 3 == 1 else x * 2, (5, 2, 3), (4, 7)),
+        (lambda x: x * 2 if x.shape[0] % 512 > 0 else x, (513, 1), (512, 1024)),
+    ],
+    ids=["odd", "unequal", "positive"],
+)
+def test_branches_by_remainders_hold(run: Any, good: Any, bad: Any) -> None:
+    """Where a program branches on a remainder, sizes with another one than it was traced with are refused."""
+    module = rx.from_torch(export(Wrapped(run), (rows(good[0]),), {"args": ({0: AUTO},)}))
+    for n in good:
+        np.testing.assert_array_equal(rx.evaluate(module, "main", np.ones(n, np.float32)), np.full(n, 2, np.float32))
+    for n in bad:
+        with pytest.raises(RelaxirError, match="needs"):
+            rx.evaluate(module, "main", np.ones(n, np.float32))
+
+
+def test_remainders_that_a_program_does_not_ask_for() -> None:
+    """Parts of a tensor are as long as torch makes them, or the size is refused; bounds of their sizes are not kept."""
+    program = export(Wrapped(lambda x: x.tensor_split(2)), (rows(5),), {"args": ({0: AUTO},)})
+    module = rx.from_torch(program)
+    for n in (1, 3, 7):
+        parts = rx.evaluate(module, "main", np.arange(n, dtype=np.float32))
+        assert [p.shape[0] for p in parts] == [p.shape[0] for p in torch.arange(n).tensor_split(2)]
+    with pytest.raises(RelaxirError, match="needs"):
+        rx.evaluate(module, "main", np.ones(4, np.float32))
+
+
 def test_no_elements_are_arranged_in_rows() -> None:
     """Torch's own relations divide by the size here."""
     for run in (lambda x: x.view(-1, 4), lambda x: x.view(-1, 4).sum(0)):

@@ -111,10 +111,11 @@ def extreme_step(
 
 
 def running_logsumexp(n: Node) -> Value:
-    """Logarithm of the sum of exponentials so far. A loop over the axis."""
-    x = n.cast(n.value(), n.out_dtype)
+    """Logarithm of the sum of exponentials so far. A loop over the axis, at least in float32."""
+    dtype = n.out_dtype
+    x = n.cast(n.value(), "float64" if dtype == "float64" else "float32")
     if not x.type.rank:
-        return x
+        return n.cast(x, dtype)
     axis, rows = n.axis(), rows_of(n, x, n.axis())
 
     def step(i: Value, states: tuple[Value, ...]) -> tuple[Value, Sequence[Value], Sequence[Value]]:
@@ -124,7 +125,7 @@ def running_logsumexp(n: Node) -> Value:
 
     begin = [n.full(rows.type.shape[1:], -np.inf, x.type.dtype)]
     _, sums = n.host.run_loop(step, begin, rows.type.shape[0], None, (rows,))
-    return back_in_place(n, sums, axis)
+    return n.cast(back_in_place(n, sums, axis), dtype)
 
 
 def rows_of(n: Node, x: Value, axis: int) -> Value:
