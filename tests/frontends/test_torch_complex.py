@@ -142,6 +142,7 @@ SPECTRA: dict[str, Any] = {
         for k in NORMS
     },
     "shifted": lambda x: torch.fft.fftshift(torch.fft.fft2(x), dim=(1, 2)).abs(),
+    "frequencies": lambda x: x * torch.fft.fftfreq(6) + torch.fft.rfftfreq(7, 0.5)[1],
     "cut": lambda x: as_pairs(torch.fft.rfft(x, n=7, dim=1)),
 }
 

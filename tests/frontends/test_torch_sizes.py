@@ -129,6 +129,21 @@ def test_remainders_that_a_program_does_not_ask_for() -> None:
         assert [p.shape[0] for p in parts] == [p.shape[0] for p in torch.arange(n).tensor_split(2)]
     with pytest.raises(RelaxirError, match="needs"):
         rx.evaluate(module, "main", np.ones(4, np.float32))
+    module = rx.from_torch(export(Wrapped(lambda x: x.view(2, -1)), (rows(5, 6),), {"args": ({0: AUTO},)}))
+    for n in (2, 4, 5):  # torch notes that 5 rows are no 2, and odd
+        np.testing.assert_array_equal(rx.evaluate(module, "main", rows(n, 6).numpy()), rows(n, 6).view(2, -1).numpy())
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_branches_by_inequality_hold(strict: bool) -> None:
+    """Sizes that the program's own code found to differ must."""
+    run = Wrapped(lambda x, y: x.sum() * 2 if x.shape[0] != y.shape[0] and x.shape[0] % y.shape[0] != 0 else y.sum())
+    program = torch.export.export(run, (rows(5), rows(3)), dynamic_shapes={"args": ({0: AUTO},) * 2}, strict=strict)
+    module = rx.from_torch(program)
+    assert rx.evaluate(module, "main", np.ones(3, np.float32), np.ones(5, np.float32)) == 6
+    for n, m in ((4, 4), (6, 3)):
+        with pytest.raises(RelaxirError, match="needs"):
+            rx.evaluate(module, "main", np.ones(n, np.float32), np.ones(m, np.float32))
 
 
 def test_no_elements_are_arranged_in_rows() -> None:

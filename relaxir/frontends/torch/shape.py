@@ -9,6 +9,7 @@ from typing import Final
 from torch.fx import Node as FxNode
 
 from relaxir.frontends.torch.node import Arg, Converter, Node
+from relaxir.frontends.torch.tensors import summed
 from relaxir.frontends.values import Value
 from relaxir.ops.indexing import reshape_target, slice_range
 from relaxir.support.dtypes import info
@@ -377,11 +378,12 @@ def slice_scatter(n: Node) -> Value:
 
 def scattered(n: Node, op: str, x: Value, places: Value, src: Value, reduction: str, **attrs: object) -> Value:
     """Elements written at places, or combined with what is there; the sum of bools is whether any holds."""
-    if x.type.dtype != "bool" or reduction == "none":
-        return n.emit(op, x, places, src, reduction=reduction, **attrs)
-    numbers = (n.cast(x, "uint8"), places, n.cast(src, "uint8"))
-    how = {"add": "max", "mul": "min"}.get(reduction, reduction)
-    return n.cast(n.emit(op, *numbers, reduction=how, **attrs), "bool")
+    dtype, wide = x.type.dtype, x.type.dtype
+    if reduction != "none" and dtype == "bool":
+        wide, reduction = "uint8", {"add": "max", "mul": "min"}.get(reduction, reduction)
+    elif reduction != "none":
+        wide = summed(dtype)
+    return n.cast(n.emit(op, n.cast(x, wide), places, n.cast(src, wide), reduction=reduction, **attrs), dtype)
 
 
 def replaced(n: Node, x: Value, axis: int, places: Value, src: Value, reduction: str = "none") -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import isfinite, isnan, nan
 from types import MappingProxyType
@@ -114,11 +114,11 @@ class Symbols:
     def relations(self, guards: Sequence[str]) -> tuple[Relation, ...]:
         """Relations between sizes that the program was traced under, and those of one that hold for some sizes only.
 
-        Bounds of a single symbol are in its range, and most inequalities (``!=``) fail for a few small sizes only:
-        torch makes them for its bookkeeping of memory layouts. So it does the bound of 2 for sizes that are computed
-        from others, and what holds wherever every size is at least 2. Equalities that divide by a size of 0 are of
-        that kind: operators check for themselves that elements can be arranged as a shape says. What remains of one
-        symbol are equalities, and orders that fail however large it is, such as ``n % 2 > 0``.
+        Bounds of a single symbol are in its range, and inequalities (``!=``) torch makes for its bookkeeping of memory
+        layouts (`apart` has those of the program). So it does the bound of 2 for sizes that are computed from others,
+        and what holds wherever every size is at least 2. Equalities that divide by a size of 0 are of that kind:
+        operators check for themselves that elements can be arranged as a shape says. What remains of one symbol are
+        equalities, and orders that fail however large it is, such as ``n % 2 > 0``.
         """
         found: dict[Relation, None] = {}
         for node in parsed(guards):
@@ -165,11 +165,18 @@ class Symbols:
         """A comparison as a relation."""
         if not isinstance(node, ast.Compare) or len(node.ops) != 1:
             return None
-        left, right = self.term(node.left), self.term(node.comparators[0])
-        if isinstance(node.ops[0], ast.NotEq):
-            apart = sub(left, right)
-            return Relation("<=", 1, mul(apart, apart)) if len(free_dims(apart)) == 1 else None
-        return comparison(node.ops[0], left, right)
+        return comparison(node.ops[0], self.term(node.left), self.term(node.comparators[0]))
+
+    def apart(self, sides: Iterable[tuple[Any, Any]]) -> tuple[Relation, ...]:
+        """That sizes, as torch's expressions of input sizes, differ."""
+        found: dict[Relation, None] = {}
+        for left, right in sides:
+            if not {s.name for s in left.free_symbols | right.free_symbols} <= self.dims.keys():
+                continue
+            with suppress(UnsupportedError, SymError):
+                between = sub(self.convert(left), self.convert(right))
+                found.setdefault(Relation("<=", 1, mul(between, between)))
+        return tuple(found)
 
     def term(self, node: ast.expr) -> DimLike:
         """A side of a guard.
