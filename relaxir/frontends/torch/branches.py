@@ -20,14 +20,14 @@ TRACER: Final = str(Path(TORCH, "_dynamo", "variables"))
 """Where it evaluates the comparisons of code that it interprets."""
 
 
-def unequal(program: ExportedProgram) -> Iterator[tuple[Any, Any]]:
-    """Both sides, in torch's symbols, of what the program's own code found to differ."""
+def branches(program: ExportedProgram) -> Iterator[Any]:
+    """What the program's own code found true of sizes: comparisons in torch's symbols."""
     values = (node.meta.get("val") for node in program.graph.nodes)
     envs = (getattr(getattr(value, "fake_mode", None), "shape_env", None) for value in values)
     for guard in getattr(next((e for e in envs if e is not None), None), "guards", ()):
         place = getattr(getattr(guard, "sloc", None), "framework_loc", None)
-        if guard.expr.func.__name__ == "Unequality" and own(getattr(place, "filename", TORCH)):
-            yield guard.expr.args
+        if own(getattr(place, "filename", TORCH)):
+            yield guard.expr
 
 
 def own(file: str) -> bool:

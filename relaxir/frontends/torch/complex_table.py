@@ -207,7 +207,7 @@ SELF: Final = tuple(
     "empty_like expand expand_as flatten flip gather index index_select lift_fresh_copy masked_select mean movedim mT "
     "narrow neg new_empty new_empty_strided new_zeros numpy_T permute positive repeat repeat_interleave reshape "
     "reshape_as resolve_conj resolve_neg roll select slice split split_with_sizes squeeze sum swapaxes t take "
-    "take_along_dim tile transpose tril triu unbind unflatten unfold unsafe_split unsqueeze view_as zero "
+    "take_along_dim tensor_split tile transpose tril triu unbind unflatten unfold unsafe_split unsqueeze view_as zero "
     "zeros_like".split()
 )
 """Operators that work on each part of ``self`` alone."""

@@ -84,7 +84,7 @@ CREATION: Final[Mapping[str, Converter]] = MappingProxyType(
         "eye": eye,
         "full_like": filled(None, like=True),
         "ones_like": filled(1, like=True),
-        **dict.fromkeys(("scalar_tensor", "prims::scalar_tensor"), scalar_tensor),
+        "scalar_tensor": scalar_tensor,
         "tril_indices": triangle_indices(torch.tril_indices),
         "triu_indices": triangle_indices(torch.triu_indices),
     }

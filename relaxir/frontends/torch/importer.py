@@ -12,7 +12,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
-from relaxir.frontends.torch.branches import unequal
+from relaxir.frontends.torch.branches import branches
 from relaxir.frontends.torch.complexes import Complex, holds
 from relaxir.frontends.torch.functional import prepared, writes, written
 from relaxir.frontends.torch.node import FARTHEST, Arg, LoopBody, Node, describe, place_of, target_name
@@ -33,7 +33,7 @@ class Importer:
     """Imports one program."""
 
     def __init__(self, program: ExportedProgram) -> None:
-        self.unequal = tuple(unequal(program))
+        self.branches = tuple(branches(program))
         self.program = prepared(program)
         self.bb = BlockBuilder()
         self.symbols = Symbols(self.program.range_constraints)
@@ -87,7 +87,7 @@ class Importer:
             relations = self.symbols.relations(guards)
             if not self.symbols.relax(relations, guards):
                 break
-        return (*relations, *self.symbols.apart(self.unequal))
+        return tuple(dict.fromkeys((*relations, *self.symbols.taken(self.branches))))
 
     def parameter(self, node: FxNode, arg: Any) -> Var:
         """A user input: a tensor, or a number as a scalar."""

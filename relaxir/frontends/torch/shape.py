@@ -13,7 +13,7 @@ from relaxir.frontends.torch.tensors import summed
 from relaxir.frontends.values import Value
 from relaxir.ops.indexing import reshape_target, slice_range
 from relaxir.support.dtypes import info
-from relaxir.sym import DimLike, Relation, add, ceildiv, max_, min_, mul, product, sub
+from relaxir.sym import DimLike, Relation, add, ceildiv, floordiv, max_, min_, mod, mul, product, sub
 
 
 def view(n: Node) -> Value:
@@ -209,6 +209,17 @@ def chunk(n: Node) -> tuple[Value, ...]:
     """As many parts as torch found when it traced, of one size but for the last."""
     axis = n.axis()
     return parts_of(n, ceildiv(n.shape[axis], n.get("chunks")), number_of_results(n), axis)
+
+
+def tensor_split(n: Node) -> tuple[Value, ...]:
+    """Parts between given places, or a number of them of which the first ones are longer by one."""
+    x, axis = n.value(), n.axis()
+    places, extent = n.get("indices", n.get("sections")), x.type.shape[axis]
+    if not isinstance(places, tuple):
+        count = n.integer("sections")
+        longer = mod(extent, count)
+        places = tuple(add(mul(floordiv(extent, count), i), min_(longer, i)) for i in range(1, count))
+    return tuple(sliced(n, x, axis, (*ends, 1)) for ends in zip((0, *places), (*places, extent), strict=True))
 
 
 def unbind(n: Node) -> tuple[Value, ...]:
@@ -449,6 +460,7 @@ SHAPE: Final[Mapping[str, Converter]] = MappingProxyType(
         "stack": stack,
         "swapaxes": transpose,
         "t": turned,
+        "tensor_split": tensor_split,
         "tile": repeat,
         "transpose": transpose,
         "tril": triangle("tril"),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import isfinite, isnan, nan
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from relaxir.frontends.torch.ratio import Ratio
 from relaxir.support.errors import UnsupportedError
@@ -38,10 +38,6 @@ DEFAULT_MIN: Final = 2
 """Least size that torch assumes of every dynamic dimension; it is no restriction of the program."""
 FARTHEST: Final = 4096
 """Greatest lower bound whose origin is looked for."""
-FAR: Final = 2**11 * 3**2 * 5 * 7
-"""A size with all small divisors; a guard that fails near it may fail however large a size is."""
-AROUND: Final = 32
-"""How near."""
 MAX_SIZE: Final = 2**31
 """Upper bounds from here on say nothing."""
 FUNCTIONS: Final[Mapping[str, Callable[..., DimLike]]] = MappingProxyType(
@@ -58,6 +54,11 @@ FUNCTIONS: Final[Mapping[str, Callable[..., DimLike]]] = MappingProxyType(
     }
 )
 """Functions of torch's size expressions."""
+
+ORDERS: Final[Mapping[str, Literal["<", "<="]]] = MappingProxyType(
+    {"StrictLessThan": "<", "StrictGreaterThan": "<", "LessThan": "<=", "GreaterThan": "<="}
+)
+"""Torch's orders of sizes, from the lesser to the greater side."""
 
 
 class Symbols:
@@ -112,13 +113,12 @@ class Symbols:
     # ---- guards ----------------------------------------------------------------------------------------------------
 
     def relations(self, guards: Sequence[str]) -> tuple[Relation, ...]:
-        """Relations between sizes that the program was traced under, and those of one that hold for some sizes only.
+        """Relations between sizes that the program was traced under, and equalities of one.
 
-        Bounds of a single symbol are in its range, and inequalities (``!=``) torch makes for its bookkeeping of memory
-        layouts (`apart` has those of the program). So it does the bound of 2 for sizes that are computed from others,
-        and what holds wherever every size is at least 2. Equalities that divide by a size of 0 are of that kind:
-        operators check for themselves that elements can be arranged as a shape says. What remains of one symbol are
-        equalities, and orders that fail however large it is, such as ``n % 2 > 0``.
+        Bounds of a single symbol are in its range, and inequalities (``!=``) hold off a few sizes only: torch makes
+        them for its bookkeeping of memory layouts (`taken` has those of the program). So it does the bound of 2 for
+        sizes that are computed from others, and what holds wherever every size is at least 2. Equalities that divide
+        by a size of 0 are of that kind: operators check for themselves that elements can be arranged as a shape says.
         """
         found: dict[Relation, None] = {}
         for node in parsed(guards):
@@ -129,7 +129,7 @@ class Symbols:
             if relation is not None and states(relation):
                 found.setdefault(relation)
         links = [r for r in found if r.op == "==" and len(symbols_of(r)) > 1]
-        return tuple(r for r in found if r in links or recurs(r) or not self.own(r, links))
+        return tuple(r for r in found if r in links or not self.own(r, links))
 
     def own(self, relation: Relation, links: Sequence[Relation]) -> bool:
         """Whether a relation is nothing but torch's bound of 2, or follows from it and equalities of several sizes."""
@@ -167,15 +167,20 @@ class Symbols:
             return None
         return comparison(node.ops[0], self.term(node.left), self.term(node.comparators[0]))
 
-    def apart(self, sides: Iterable[tuple[Any, Any]]) -> tuple[Relation, ...]:
-        """That sizes, as torch's expressions of input sizes, differ."""
+    def taken(self, branches: Iterable[Any]) -> tuple[Relation, ...]:
+        """What a program's own code found true of its inputs' sizes, beside the range of each: torch's comparisons."""
         found: dict[Relation, None] = {}
-        for left, right in sides:
-            if not {s.name for s in left.free_symbols | right.free_symbols} <= self.dims.keys():
+        for branch in branches:
+            kind = branch.func.__name__
+            range_of_one = kind in ORDERS and {a.is_Symbol for a in branch.args} == {a.is_Integer for a in branch.args}
+            if range_of_one or not {s.name for s in branch.free_symbols} <= self.dims.keys():
                 continue
             with suppress(UnsupportedError, SymError):
-                between = sub(self.convert(left), self.convert(right))
-                found.setdefault(Relation("<=", 1, mul(between, between)))
+                if kind == "Unequality":
+                    apart = sub(*map(self.convert, branch.args))
+                    found.setdefault(Relation("<=", 1, mul(apart, apart)))
+                elif kind in ORDERS:
+                    found.setdefault(Relation(ORDERS[kind], self.convert(branch.lts), self.convert(branch.gts)))
         return tuple(found)
 
     def term(self, node: ast.expr) -> DimLike:
@@ -283,23 +288,12 @@ def symbols_of(relation: Relation) -> set[Dim]:
 
 
 def states(relation: Relation) -> bool:
-    """Whether a relation says something of several sizes, or of one that is no matter of a few small sizes."""
+    """Whether a relation says something of several sizes, or is an equality of one that is defined where it is 0."""
     symbols = symbols_of(relation)
     if len(symbols) != 1 or relation.op != "==":
-        return len(symbols) > 1 or recurs(relation)
+        return len(symbols) > 1
     (symbol,) = symbols
     return not any(isnan(at(side, symbol, 0)) for side in (relation.left, relation.right))
-
-
-def recurs(relation: Relation) -> bool:
-    """Whether an order of one symbol fails however large that is: it states a remainder, or what amounts to one."""
-    symbols = symbols_of(relation)
-    if len(symbols) != 1 or relation.op == "==":
-        return False
-    (symbol,) = symbols
-    near = range(FAR - AROUND, FAR + AROUND)
-    sides = ((at(relation.left, symbol, v), at(relation.right, symbol, v)) for v in near)
-    return any(low >= high if relation.op == "<" else low > high for low, high in sides)
 
 
 def substituted(relation: Relation, mapping: Mapping[Dim, Dim]) -> Relation:

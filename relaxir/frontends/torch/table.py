@@ -13,7 +13,7 @@ from relaxir.frontends.torch.activation import ACTIVATION
 from relaxir.frontends.torch.complex_table import MAKING, of_complex
 from relaxir.frontends.torch.control import CONTROL
 from relaxir.frontends.torch.counts import COUNTS
-from relaxir.frontends.torch.creation import CREATION
+from relaxir.frontends.torch.creation import CREATION, scalar_tensor
 from relaxir.frontends.torch.elementwise import ELEMENTWISE
 from relaxir.frontends.torch.fourier import FOURIER
 from relaxir.frontends.torch.grouped import CUSTOM, GROUPED
@@ -56,7 +56,9 @@ OPERATORS: Final[Mapping[str, Converter]] = MappingProxyType({**ATEN, **VISION})
 """Converters of ATen packets, and of torchvision's operators by their full names."""
 COMPLEX: Final[Mapping[str, Converter]] = MappingProxyType({**FOURIER, **MAKING, **of_complex(ATEN)})
 """Converters where arguments or results are complex, by the name of the ATen packet."""
-OTHER: Final[Mapping[str, Converter]] = MappingProxyType({**FUNCTION, **CONTROL, **CUSTOM})
+OTHER: Final[Mapping[str, Converter]] = MappingProxyType(
+    {**FUNCTION, **CONTROL, **CUSTOM, "prims.scalar_tensor.default": scalar_tensor}
+)
 """Converters of other targets by `target_name`."""
 
 
