@@ -96,6 +96,8 @@ ARITHMETIC: dict[str, Any] = {
         as_pairs(torch.arange(2) / (1 + 2j) + 1j * torch.arange(2)),
         as_pairs(torch.complex(x[:1], x[:, :1])),
         torch.arange(2) == 1 + 0j,
+        as_pairs(torch.linspace(0, 1 + 1j, 3) * torch.linspace(0, 1, 3, dtype=a.dtype)),
+        torch.ones_like(a, dtype=torch.int64) + a.new_zeros(1, dtype=torch.float64),
     ),
     "bits": lambda a, b, x: (a.view(torch.float32), as_pairs(torch.cat([x, x], 1).view(torch.complex64))),
     "fill": lambda a, b, x: as_pairs(a.masked_fill(x > 0, 2.0) + torch.zeros_like(b)),
@@ -127,7 +129,7 @@ def test_zeros_infinities_and_nan() -> None:
 
     def run(m: Any, u: Any) -> Any:
         z = torch.view_as_complex(u)
-        scaled = [as_pairs(v) for v in (z * 2.0, z * u[:, 0], z / 2.0)]
+        scaled = [as_pairs(v) for v in (z * 2.0, z * u[:, 0], z / 2.0, z[4:] / 0.0)]
         return z.abs(), z[2:].exp().real, as_pairs(z[3:4].exp()), as_pairs(z[5:].sqrt()), (z * 0).angle(), *scaled
 
     matched(run, [(torch.tensor(numbers),)], ({},), keep=torch.nn.Identity())

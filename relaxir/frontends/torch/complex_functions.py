@@ -14,6 +14,7 @@ from relaxir.frontends.torch.complexes import (
     Complex,
     argument,
     by_parts,
+    chosen,
     holds,
     part,
     quotient,
@@ -43,11 +44,6 @@ def length(n: Node, z: Complex) -> Value:
 def number(n: Node, value: float, z: Complex) -> Complex:
     """A real number in the dtype of others."""
     return Complex(n.scalar(value, z.dtype), n.scalar(0, z.dtype))
-
-
-def chosen(n: Node, test: Value, a: Complex, b: Complex) -> Complex:
-    """``a`` where a test holds, else ``b``."""
-    return Complex(n.emit("where", test, a.real, b.real), n.emit("where", test, a.imag, b.imag))
 
 
 def conjugate(n: Node) -> Complex:

@@ -88,6 +88,16 @@ def with_factor(convert: Converter) -> Converter:
     return run
 
 
+def as_asked(convert: Converter) -> Converter:
+    """A converter whose results are real where real numbers are asked for: ``torch.ones_like(z, dtype=...)``."""
+
+    def run(n: Node) -> Arg:
+        found = convert(n)
+        return found.real if isinstance(found, Complex) and not n.meta().dtype.is_complex else found
+
+    return run
+
+
 def of_self(function: Function) -> Converter:
     """A function of ``self``."""
     return lambda n: function(n, argument(n))
@@ -186,6 +196,7 @@ NUMBERS: Final = MappingProxyType(
         "index_copy": ("self", "source"),
         "index_fill": ("self", "value"),
         "index_put": ("self", "values"),
+        "linspace": ("start", "end"),
         "masked_fill": ("self", "value"),
         "masked_scatter": ("self", "source"),
         "new_full": ("self", "fill_value"),
@@ -211,7 +222,7 @@ SELF: Final = tuple(
     "zeros_like".split()
 )
 """Operators that work on each part of ``self`` alone."""
-REAL: Final = ("arange", "eye", "linspace", "new_ones", "ones", "ones_like")
+REAL: Final = ("arange", "eye", "new_ones", "ones", "ones_like")
 """Operators whose results have no imaginary part."""
 SIZES: Final = ("_assert_tensor_metadata", "sym_numel", "sym_size", "sym_stride", "sym_storage_offset")
 """Operators that ask for nothing but sizes, which both parts have."""
@@ -233,14 +244,14 @@ def of_complex(real: Mapping[str, Converter]) -> Mapping[str, Converter]:
             **{name: of_self(function) for name, function in FUNCTIONS.items()},
             **{name: products(real[name], factors) for name, factors in PRODUCTS.items()},
             **{name: products(real[name], *names) for name, names in AFFINE.items()},
-            **{name: by_parts(real[name], names) for name, names in NUMBERS.items()},
-            **{name: by_parts(real[name], ("self",)) for name in SELF},
+            **{name: as_asked(by_parts(real[name], names)) for name, names in NUMBERS.items()},
+            **{name: as_asked(by_parts(real[name], ("self",))) for name in SELF},
             **{name: with_factor(real[name]) for name in ADDING},
             **{name: converted(real[name]) for name in CONVERTING},
             **{name: first(real[name], length) for name in LENGTHS},
             **{name: first(real[name], truth) for name in TESTS},
             **{name: of_first(real[name]) for name in SIZES},
-            **{name: real_alone(real[name]) for name in REAL},
+            **{name: as_asked(real_alone(real[name])) for name in REAL},
             **{name: either(real[name], "logical_or") for name in ("isinf", "isnan")},
             "isfinite": either(real["isfinite"], "logical_and"),
             "std": spread(real["var"], deviation=True),

@@ -148,12 +148,18 @@ def times(n: Node, a: Complex, b: Complex) -> Complex:
 
 
 def quotient(n: Node, a: Complex, b: Complex) -> Complex:
-    """The quotient; the divisor is scaled by its greater part, so that squares do not overflow."""
+    """The quotient; the divisor is scaled by its greater part, so that squares do not overflow. By 0 each part is."""
     big = n.emit("maximum", n.emit("abs", b.real), n.emit("abs", b.imag))
     unit = scaled(n, b, big, "divide")
     square = n.emit("add", n.emit("multiply", unit.real, unit.real), n.emit("multiply", unit.imag, unit.imag))
     found = times(n, a, Complex(unit.real, n.emit("negative", unit.imag)))
-    return scaled(n, found, n.emit("multiply", square, big), "divide")
+    found = scaled(n, found, n.emit("multiply", square, big), "divide")
+    return chosen(n, n.emit("equal", big, 0), scaled(n, a, big, "divide"), found)
+
+
+def chosen(n: Node, test: Value, a: Complex, b: Complex) -> Complex:
+    """``a`` where a test holds, else ``b``."""
+    return Complex(n.emit("where", test, a.real, b.real), n.emit("where", test, a.imag, b.imag))
 
 
 # ---- parts beside each other ---------------------------------------------------------------------------------------
