@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from relaxir.frontends.torch.creation import WINDOWS
-from relaxir.frontends.torch.table import ATEN, OTHER
+from relaxir.frontends.torch.creation import FREQUENCIES, WINDOWS
+from relaxir.frontends.torch.table import ATEN, COMPLEX, OTHER
 from relaxir.frontends.torch.tensors import DTYPES
 from relaxir.frontends.torch.vision import VISION
 
@@ -32,8 +32,12 @@ torch's product of two floats is below 230 and gives 229. By the same fraction `
 the elements to read, where torch rounds in 32 bits, and copies where the size does not change. Sizes read from data
 (`item`, `nonzero`) are new symbols with checked bounds.
 
-Complex numbers exist inside a program only, as two parts: products (rotary embeddings), sums, quotients, spectra
-(`torch.fft`, `stft`, `istft`) and what moves or selects elements. Inputs and results are real (`torch.view_as_real`).
+Where the program's own code branched on sizes when it was traced, a call with sizes that go the other way is refused;
+`!=` only as long as the program was not saved and loaded, which loses the places of comparisons.
+
+Complex numbers exist inside a program only, as two parts; inputs and results are real (`torch.view_as_real`). The
+operators that take them are listed below. Every number that goes through such an operator is complex, as in torch: a
+product with a real number is one with an imaginary part of 0.
 
 Not imported: sparse and quantized tensors, random numbers, training mode.
 
@@ -48,13 +52,17 @@ TORCHVISION = """
 Without what only gradients need, such as the places of largest elements:
 
 """
+COMPLEX_NUMBERS = """
+## Operators of complex numbers
+
+"""
 MIDDLE = """
 ## Other targets
 
 """
 NOTES = {
     "as_strided": "of a tensor that is no view of another",
-    **dict.fromkeys(WINDOWS, "of a known length"),
+    **dict.fromkeys((*WINDOWS, *FREQUENCIES), "of a known length"),
     "batch_norm": "inference, or without running statistics",
     "chunk": "as many parts as when the program was exported",
     "cummax": "a loop over the axis",
@@ -90,6 +98,9 @@ def page() -> str:
         + "\n"
         + TORCHVISION
         + vision
+        + "\n"
+        + COMPLEX_NUMBERS
+        + ", ".join(f"`{name}`" for name in sorted(COMPLEX))
         + "\n"
         + MIDDLE
         + others

@@ -62,12 +62,52 @@ ARITHMETIC: dict[str, Any] = {
     "matrices": lambda a, b, x: as_pairs(a @ b.mT + x.to(a.dtype) @ b.mT).sum(0),
     "products of vectors": lambda a, b, x: as_pairs(torch.outer(a[0], b[0]) @ b[0]),
     "reductions": lambda a, b, x: as_pairs(a.sum(1) + b.mean(1)),
+    "einsum": lambda a, b, x: (
+        as_pairs(torch.einsum("nk,mk->nm", a, b.conj())),
+        as_pairs(torch.einsum("nk,mk,nk->nm", a, b, a)),
+    ),
+    "products and sums": lambda a, b, x: (
+        as_pairs(torch.nn.functional.linear(a, b, b[:, 0])),
+        as_pairs(torch.addmm(b[:, :1], a, b.mT, beta=0.5, alpha=2)),
+        as_pairs(torch.addmm(b[:, :1], a, b.mT, beta=0)),
+        as_pairs(torch.nn.functional.conv1d(a[:, None], b[:, None, :2], b[:, 0])),
+        as_pairs(torch.addcmul(a, b, b, value=0.5) + torch.vdot(a[0], b[0])),
+        as_pairs(torch.add(a, b, alpha=1 - 2j)),
+    ),
+    "functions": lambda a, b, x: [
+        as_pairs(getattr(torch, f)(a)) for f in "sqrt rsqrt sin cos tan sinh cosh tanh sigmoid sgn log10".split()
+    ],
+    "all powers": lambda a, b, x: [as_pairs(z) for z in (a**0, a**-2, a**2.0, a**0.5, a**1.5, a**17, a**b, 2.0**a)],
+    "tests": lambda a, b, x: (
+        *(f(a * (x > 0)) for f in (torch.isnan, torch.isinf, torch.isfinite, torch.logical_not, torch.any)),
+        torch.count_nonzero(a * (x > 0), 1),
+        a.imag.to(a.dtype).mul(1j).bool(),
+    ),
+    "norms": lambda a, b, x: (torch.linalg.vector_norm(a, 1, dim=1), a.norm(), a.var(1), b.std(0)),
+    "selected": lambda a, b, x: (
+        as_pairs(torch.take_along_dim(a, a.abs().argsort(1), 1)),
+        as_pairs(a.repeat_interleave(2, 0).diff(dim=0)),
+        as_pairs(torch.masked_select(a, x > 0)),
+        as_pairs(a.index_fill(0, torch.tensor([0]), 1j) * torch.ones_like(a) + torch.eye(1, dtype=a.dtype)),
+        as_pairs(torch.nn.functional.dropout(a, 0.5, False)),
+    ),
+    "dtypes": lambda a, b, x: (
+        as_pairs(a.to(torch.complex128) / b + a * b.to(torch.complex128)),
+        as_pairs(torch.arange(2) / (1 + 2j) + 1j * torch.arange(2)),
+        as_pairs(torch.complex(x[:1], x[:, :1])),
+        torch.arange(2) == 1 + 0j,
+        as_pairs(torch.linspace(0, 1 + 1j, 3) * torch.linspace(0, 1, 3, dtype=a.dtype)),
+        torch.ones_like(a, dtype=torch.int64) + a.new_zeros(1, dtype=torch.float64),
+    ),
+    "bits": lambda a, b, x: (a.view(torch.float32), as_pairs(torch.cat([x, x], 1).view(torch.complex64))),
     "fill": lambda a, b, x: as_pairs(a.masked_fill(x > 0, 2.0) + torch.zeros_like(b)),
 }
 
 
-FIXED = ("reductions",)
+FIXED = ("reductions", "products and sums", "norms", "bits")
 """Where torch fixes the last extent."""
+WHOLE = ("selected",)
+"""Where it fixes all."""
 
 
 @pytest.mark.parametrize("name", ARITHMETIC)
@@ -77,10 +117,22 @@ def test_arithmetic(name: str) -> None:
     def run(m: Any, u: Any, v: Any, x: Any) -> Any:
         return ARITHMETIC[name](torch.view_as_complex(u), torch.view_as_complex(v), x)
 
-    bindings = [
-        (real(n, k, 2), real(n, k, 2).cos(), real(n, k) + 0.01) for n, k in ((3, 4), (1, 4 if name in FIXED else 5))
-    ]
+    sizes = ((3, 4), (3 if name in WHOLE else 1, 4 if name in FIXED + WHOLE else 5))
+    bindings = [(real(n, k, 2), real(n, k, 2).cos(), real(n, k) + 0.01) for n, k in sizes]
     matched(run, bindings, (LAST,) * 3, core=name in ("sum", "quotients", "views"), keep=torch.nn.Identity())
+
+
+def test_zeros_infinities_and_nan() -> None:
+    """As torch has them: a real factor has an imaginary part of 0, and what is infinite is far away, NaN beside or not."""
+    inf, nan = float("inf"), float("nan")
+    numbers = [(inf, nan), (nan, -inf), (-inf, nan), (inf, 0.0), (inf, 1.0), (-0.0, -0.0), (-4.0, -0.0), (0.0, 2.0)]
+
+    def run(m: Any, u: Any) -> Any:
+        z = torch.view_as_complex(u)
+        scaled = [as_pairs(v) for v in (z * 2.0, z * u[:, 0], z / 2.0, z[4:] / 0.0)]
+        return z.abs(), z[2:].exp().real, as_pairs(z[3:4].exp()), as_pairs(z[5:].sqrt()), (z * 0).angle(), *scaled
+
+    matched(run, [(torch.tensor(numbers),)], ({},), keep=torch.nn.Identity())
 
 
 NORMS = ("backward", "ortho", "forward")
@@ -92,6 +144,7 @@ SPECTRA: dict[str, Any] = {
         for k in NORMS
     },
     "shifted": lambda x: torch.fft.fftshift(torch.fft.fft2(x), dim=(1, 2)).abs(),
+    "frequencies": lambda x: x * torch.fft.fftfreq(6) + torch.fft.rfftfreq(7, 0.5)[1],
     "cut": lambda x: as_pairs(torch.fft.rfft(x, n=7, dim=1)),
 }
 
@@ -134,8 +187,8 @@ def test_what_is_not_imported_is_named() -> None:
     with pytest.raises(UnsupportedError, match="view_as_real"):
         rx.from_torch(export(Wrapped(torch.view_as_complex), (real(3, 4, 2),), None))
     with pytest.raises(UnsupportedError) as caught:
-        rx.from_torch(export(Wrapped(lambda x: (torch.view_as_complex(x).sin() + torch.view_as_complex(x).cumprod(0)).real),
+        rx.from_torch(export(Wrapped(lambda x: (torch.view_as_complex(x).asin() + torch.view_as_complex(x).cumprod(0)).real),
                              (real(3, 4, 2),), None))  # fmt: skip
-    assert "aten.sin" in str(caught.value)
+    assert "aten.asin" in str(caught.value)
     assert "aten.cumprod" in str(caught.value)
     assert "complex numbers" in str(caught.value)

@@ -44,6 +44,12 @@ OPERATORS: MappingProxyType[str, Callable[[Any], Any]] = MappingProxyType(
             F.pixel_shuffle(x.T[:, :, None], 2), F.pixel_unshuffle(x[None, :, None, :].repeat(1, 1, 2, 1), 2),
             F.scaled_dot_product_attention(x, x, x), F.scaled_dot_product_attention(x, x, x, x @ x.T > 0, scale=0.3),
         ],
+        "bools": lambda x: [
+            *(f(x > 0, x > 0.5) for f in (torch.gt, torch.le, torch.add, torch.maximum)), *(x > 0).max(1), *(x > 0).cummax(1),
+            (x > 0).index_put((ROWS[:2] * 0,), x[:1] > 9, accumulate=True), (x > 0).index_add(1, ROWS[:1], x[:, :1] > 0),
+        ],
+        "broadcast along": lambda x: torch.take_along_dim(x[:1], ROWS[:, None], 1),
+        "products with logarithms": lambda x: [torch.xlogy(x, 2.0), torch.xlogy(0, x.abs())],
         "targets before the first -1": lambda x: [
             F.multilabel_margin_loss(x[:4], TARGET, reduction=r) for r in ("none", "mean", "sum")
         ],
@@ -95,6 +101,40 @@ def test_half_precision_layers(dtype: str) -> None:
         got = run(x[:rows])  # by DLPack
         assert np.asarray(got).dtype == (np.float16 if dtype == "float16" else ml_dtypes.bfloat16)
         agree(np.asarray(got).astype(np.float32), program(x[:rows]).float(), 1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sums_of_many_halves(dtype: Any) -> None:
+    """Running sums are kept in float32: in 16 bits they would stand still."""
+
+    def run(x: Any) -> list[Any]:
+        place, zeros = torch.arange(x.shape[0]) % 2, torch.zeros(2, dtype=x.dtype)
+        added = (
+            zeros.scatter_add(0, place, x),
+            zeros.index_add(0, place, x),
+            zeros.scatter_reduce(0, place, x, "mean"),
+        )
+        return [*added, x[:200].logcumsumexp(0), F.embedding_bag(torch.arange(x.shape[0])[None], x[:, None])]
+
+    x = torch.linspace(0.5, 1, 4096).to(dtype)
+    found = rx.compile(rx.from_torch(export(Wrapped(run), (x,), None)), threads=1)["main"](x)
+    agree([np.asarray(f).astype(np.float64) for f in found], run(x.double()), 8e-3)
+
+
+def test_places_that_are_none() -> None:
+    """Where ``grid_sample`` keeps places inside an image, NaN is its first element, and infinity where it reflects."""
+    x, nan, inf = torch.arange(1.0, 13).reshape(1, 1, 3, 4), float("nan"), float("inf")
+    grid = torch.tensor([[nan, 0.2], [0.2, nan], [nan, nan], [0.3, -0.4]]).reshape(1, 4, 1, 2)
+    far = torch.tensor([[inf, 0.2], [0.2, -inf]]).reshape(1, 2, 1, 2)
+
+    def run(x: Any, grid: Any, far: Any) -> list[Any]:
+        ways = [
+            (pad, mode, flag) for pad in ("border", "reflection") for mode in ("bilinear", "nearest") for flag in (0, 1)
+        ]
+        given = [(g, *way) for way in ways for g in (grid, far) if g is grid or way[0] == "reflection"]
+        return [F.grid_sample(x, g, mode, pad, bool(flag)) for g, pad, mode, flag in given]
+
+    check(run, [(x, grid, far)], None, cores=(False,))
 
 
 def test_other_dtypes_are_refused_for_bfloat16() -> None:

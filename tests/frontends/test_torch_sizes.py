@@ -101,6 +101,49 @@ def test_equalities_of_one_size_hold(run: Any, good: int, bad: int) -> None:
         main(rows(bad).numpy())
 
 
+@pytest.mark.parametrize(
+    ("run", "good", "bad"),
+    [
+        (lambda x: x * 2 if x.shape[0] % 2 == 1 else x, (5, 3, 1), (4, 6)),
+        (lambda x: x if x.shape[0] % 3 == 1 else x * 2, (5, 2, 3), (4, 7)),
+        (lambda x: x * 2 if x.shape[0] % 512 > 0 else x, (513, 1), (512, 1024)),
+    ],
+    ids=["odd", "unequal", "positive"],
+)
+def test_branches_by_remainders_hold(run: Any, good: Any, bad: Any) -> None:
+    """Where a program branches on a remainder, sizes with another one than it was traced with are refused."""
+    module = rx.from_torch(export(Wrapped(run), (rows(good[0]),), {"args": ({0: AUTO},)}))
+    for n in good:
+        np.testing.assert_array_equal(rx.evaluate(module, "main", np.ones(n, np.float32)), np.full(n, 2, np.float32))
+    for n in bad:
+        with pytest.raises(RelaxirError, match="needs"):
+            rx.evaluate(module, "main", np.ones(n, np.float32))
+
+
+def test_remainders_that_a_program_does_not_ask_for() -> None:
+    """Torch's own branches and notes of remainders are none of the program: results are those of the size at hand."""
+
+    def run(x: Any) -> Any:
+        return (*x.tensor_split(2), *x.tensor_split(3), *x.tensor_split((1, -2)), x.new_zeros(x.shape[0] % 3 + 1))
+
+    check(run, [(rows(n, 3),) for n in (7, 4, 1, 6, 3)], {"args": ({0: AUTO},)}, cores=(False,))
+    module = rx.from_torch(export(Wrapped(lambda x: x.view(2, -1)), (rows(5, 6),), {"args": ({0: AUTO},)}))
+    for n in (2, 4, 5):  # torch notes that 5 rows are no 2, and odd
+        np.testing.assert_array_equal(rx.evaluate(module, "main", rows(n, 6).numpy()), rows(n, 6).view(2, -1).numpy())
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_branches_by_inequality_hold(strict: bool) -> None:
+    """Sizes that the program's own code found to differ must."""
+    run = Wrapped(lambda x, y: x.sum() * 2 if x.shape[0] != y.shape[0] and x.shape[0] % y.shape[0] != 0 else y.sum())
+    program = torch.export.export(run, (rows(5), rows(3)), dynamic_shapes={"args": ({0: AUTO},) * 2}, strict=strict)
+    module = rx.from_torch(program)
+    assert rx.evaluate(module, "main", np.ones(3, np.float32), np.ones(5, np.float32)) == 6
+    for n, m in ((4, 4), (6, 3)):
+        with pytest.raises(RelaxirError, match="needs"):
+            rx.evaluate(module, "main", np.ones(n, np.float32), np.ones(m, np.float32))
+
+
 def test_no_elements_are_arranged_in_rows() -> None:
     """Torch's own relations divide by the size here."""
     for run in (lambda x: x.view(-1, 4), lambda x: x.view(-1, 4).sum(0)):

@@ -1,20 +1,20 @@
 """Complex numbers: they exist at import only, as a real and an imaginary part of one shape.
 
-Operators that work on each part alone (`BY_PARTS`: views, sums, differences) run their own converter twice; products
-of all kinds (`BILINEAR`) run it once per pair of parts; what is left has converters here.
+What is true of every operator on them: one that works on each part alone (views, sums, differences) runs its own
+converter twice (`by_parts`), a product of any kind once for each choice of parts (`products`). Which operator is of
+which kind, and those of no kind, stand in `relaxir.frontends.torch.complex_table`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from types import MappingProxyType
-from typing import Final, TypeAlias
+from itertools import product
+from typing import TypeAlias
 
-from relaxir.frontends.torch.elementwise import hypotenuse
 from relaxir.frontends.torch.node import Arg, Converter, Node
 from relaxir.frontends.values import Value
+from relaxir.support.dtypes import info
 from relaxir.sym import DimLike
 
 
@@ -86,38 +86,52 @@ def by_parts(convert: Converter, names: tuple[str, ...]) -> Converter:
     return lambda n: joined(run(n, False), run(n, True))
 
 
-def bilinear(convert: Converter, names: tuple[str, str]) -> Converter:
-    """A converter that is linear in each of two arguments."""
+def real_alone(convert: Converter) -> Converter:
+    """A converter of real numbers, such as ones, that are wanted as complex ones."""
 
     def run(n: Node) -> Complex:
-        (ar, ai), (br, bi) = (pair(n.args[k]) for k in names)
+        found = convert(with_args(n, **{k: part(n, a, False) for k, a in n.args.items() if holds(a)}))
+        return Complex(found, n.full(found.type.shape, 0, found.type.dtype))
 
-        def of_parts(a: Arg, b: Arg) -> Value:
-            found = convert(with_args(n, **{names[0]: a, names[1]: b}))
-            assert isinstance(found, Value)
-            return found
+    return run
 
-        if bi is None:
-            return Complex(of_parts(ar, br), of_parts(ai, br))
-        if ai is None:
-            return Complex(of_parts(ar, br), of_parts(ar, bi))
-        return Complex(
-            n.emit("subtract", of_parts(ar, br), of_parts(ai, bi)), n.emit("add", of_parts(ar, bi), of_parts(ai, br))
-        )
+
+def products(convert: Converter, names: Sequence[str], added: str = "") -> Converter:
+    """A converter that is linear in each of its factors: some arguments, or the members of one that is a list.
+
+    Each choice of one part from every factor is a term; with ``k`` imaginary parts it is multiplied by ``i ** k``.
+    ``added`` names what the converter adds to its product if it is given: the first term of each part does.
+    """
+
+    def run(n: Node) -> Complex:
+        lists = {k: n.args[k] if isinstance(n.args[k], tuple) else (n.args[k],) for k in names}
+        factors = [tuple(part(n, f, imag) for imag in (False, True)) for members in lists.values() for f in members]
+        sums: dict[bool, Value] = {}
+        for choice in product((0, 1), repeat=len(factors)):
+            imag = sum(choice) % 2 == 1
+            chosen = iter([f[c] for f, c in zip(factors, choice, strict=True)])
+            given = {k: tuple(next(chosen) for _ in members) for k, members in lists.items()}
+            args: dict[str, Arg] = {k: a if isinstance(n.args[k], tuple) else a[0] for k, a in given.items()}
+            if added:
+                args[added] = part(n, n.get(added), imag) if imag not in sums else None
+            term = convert(with_args(n, **args))
+            op = "add" if sum(choice) % 4 < 2 else "subtract"
+            sums[imag] = n.emit(op, sums[imag], term) if imag in sums else term
+        return Complex(sums[False], sums[True])
 
     return run
 
 
 def argument(n: Node, name: str = "self") -> Complex:
-    """A complex argument; a real one gets an imaginary part of 0."""
-    given = n.get(name)
-    if isinstance(given, Complex):
-        return given
-    if isinstance(given, complex):
-        dtype = n.out_dtype
-        return Complex(n.scalar(given.real, dtype), n.scalar(given.imag, dtype))
-    real = given if isinstance(given, Value) else n.operand(given, n.out_dtype)
-    return Complex(real, n.full(real.type.shape, 0, real.type.dtype))
+    """A complex argument, in the dtype of a result of floats; a real one gets an imaginary part of 0."""
+    real, imag = (part(n, n.get(name), which) for which in (False, True))
+    dtype = n.out_dtype
+    if not info(dtype).is_float:
+        dtype = real.type.dtype if isinstance(real, Value) else "float32"
+    return Complex(n.operand(real, dtype), n.operand(imag, dtype))
+
+
+# ---- arithmetic ----------------------------------------------------------------------------------------------------
 
 
 def scaled(n: Node, z: Complex, factor: Value, op: str = "multiply") -> Complex:
@@ -125,15 +139,35 @@ def scaled(n: Node, z: Complex, factor: Value, op: str = "multiply") -> Complex:
     return Complex(n.emit(op, z.real, factor), n.emit(op, z.imag, factor))
 
 
-# ---- parts and polar form ------------------------------------------------------------------------------------------
+def times(n: Node, a: Complex, b: Complex) -> Complex:
+    """The product."""
+    crossed = [
+        n.emit("multiply", p, q) for p, q in ((a.real, b.real), (a.imag, b.imag), (a.real, b.imag), (a.imag, b.real))
+    ]
+    return Complex(n.emit("subtract", *crossed[:2]), n.emit("add", *crossed[2:]))
+
+
+def quotient(n: Node, a: Complex, b: Complex) -> Complex:
+    """The quotient; the divisor is scaled by its greater part, so that squares do not overflow. By 0 each part is."""
+    big = n.emit("maximum", n.emit("abs", b.real), n.emit("abs", b.imag))
+    unit = scaled(n, b, big, "divide")
+    square = n.emit("add", n.emit("multiply", unit.real, unit.real), n.emit("multiply", unit.imag, unit.imag))
+    found = times(n, a, Complex(unit.real, n.emit("negative", unit.imag)))
+    found = scaled(n, found, n.emit("multiply", square, big), "divide")
+    return chosen(n, n.emit("equal", big, 0), scaled(n, a, big, "divide"), found)
+
+
+def chosen(n: Node, test: Value, a: Complex, b: Complex) -> Complex:
+    """``a`` where a test holds, else ``b``."""
+    return Complex(n.emit("where", test, a.real, b.real), n.emit("where", test, a.imag, b.imag))
+
+
+# ---- parts beside each other ---------------------------------------------------------------------------------------
 
 
 def view_as_complex(n: Node) -> Complex:
     """The last axis as real and imaginary part."""
-    x = n.value()
-    parts = n.emit_tuple("split", x, axis=-1, sizes=(1, 1))
-    real, imag = (n.emit("squeeze", p, axes=(-1,)) for p in parts)
-    return Complex(real, imag)
+    return unstacked(n, n.value())
 
 
 def view_as_real(n: Node) -> Value:
@@ -148,196 +182,5 @@ def stacked(n: Node, z: Complex) -> Value:
 
 def unstacked(n: Node, y: Value) -> Complex:
     """Complex numbers of a tensor whose last axis holds their parts."""
-    return view_as_complex(with_args(n, self=y))
-
-
-def conjugate(n: Node) -> Complex:
-    """With the other sign of the imaginary part."""
-    z = argument(n)
-    return Complex(z.real, n.emit("negative", z.imag))
-
-
-def absolute(n: Node) -> Value:
-    """Lengths."""
-    z = argument(n)
-    return hypotenuse(n, z.real, z.imag)
-
-
-def polar(n: Node) -> Complex:
-    """Numbers of given lengths and angles."""
-    length, turn = n.value("abs"), n.value("angle")
-    return turned(n, length, turn)
-
-
-def turned(n: Node, length: Value, turn: Value) -> Complex:
-    """``length * e ** (i * turn)``."""
-    return scaled(n, Complex(n.emit("cos", turn), n.emit("sin", turn)), length)
-
-
-def exponential(n: Node) -> Complex:
-    """``e ** z``."""
-    z = argument(n)
-    return turned(n, n.emit("exp", z.real), z.imag)
-
-
-def logarithm(n: Node) -> Complex:
-    """Logarithm of the length, and the angle."""
-    z = argument(n)
-    return Complex(n.emit("log", hypotenuse(n, z.real, z.imag)), n.emit("atan2", z.imag, z.real))
-
-
-def power(n: Node) -> Complex:
-    """Whole powers, by products."""
-    exponent = n.get("exponent")
-    if not isinstance(exponent, int) or not 1 <= exponent <= MOST_FACTORS:
-        n.unsupported(f"a power of complex numbers other than 1 to {MOST_FACTORS}")
-    return reduce(lambda a, b: times(n, a, b), (argument(n),) * exponent)
-
-
-def times(n: Node, a: Complex, b: Complex) -> Complex:
-    """The product."""
-    crossed = [
-        n.emit("multiply", p, q) for p, q in ((a.real, b.real), (a.imag, b.imag), (a.real, b.imag), (a.imag, b.real))
-    ]
-    return Complex(n.emit("subtract", *crossed[:2]), n.emit("add", *crossed[2:]))
-
-
-def quotient(n: Node, a: Complex, b: Complex) -> Complex:
-    """The quotient; the divisor is scaled by its greater part, so that squares do not overflow."""
-    big = n.emit("maximum", n.emit("abs", b.real), n.emit("abs", b.imag))
-    unit = scaled(n, b, big, "divide")
-    square = n.emit("add", n.emit("multiply", unit.real, unit.real), n.emit("multiply", unit.imag, unit.imag))
-    found = times(n, a, Complex(unit.real, n.emit("negative", unit.imag)))
-    return scaled(n, found, n.emit("multiply", square, big), "divide")
-
-
-def divide(n: Node) -> Complex:
-    """``self / other``."""
-    if not holds(n.get("other")):
-        return scaled(n, argument(n), n.operand(n.get("other"), n.out_dtype), "divide")
-    return quotient(n, argument(n), argument(n, "other"))
-
-
-def reciprocal(n: Node) -> Complex:
-    """``1 / z``."""
-    z = argument(n)
-    return quotient(n, Complex(n.scalar(1, z.dtype), n.scalar(0, z.dtype)), z)
-
-
-def equality(n: Node) -> Value:
-    """Whether both parts are equal."""
-    a, b = argument(n), argument(n, "other")
-    return n.emit("logical_and", n.emit("equal", a.real, b.real), n.emit("equal", a.imag, b.imag))
-
-
-def converted(real: Converter) -> Converter:
-    """A change of dtype: to the parts' dtype, or to real numbers, which the real part alone becomes."""
-
-    def convert(n: Node) -> Arg:
-        z = argument(n)
-        if not n.meta().dtype.is_complex:
-            return real(with_args(n, self=z.real))
-        return Complex(n.cast(z.real, n.out_dtype), n.cast(z.imag, n.out_dtype))
-
-    return convert
-
-
-MOST_FACTORS: Final = 16
-"""Greatest power of complex numbers."""
-MAKING: Final[Mapping[str, Converter]] = MappingProxyType(
-    {
-        "complex": lambda n: Complex(n.value("real"), n.value("imag")),
-        "imag": lambda n: argument(n).imag,
-        "polar": polar,
-        "view_as_complex": view_as_complex,
-        "view_as_real": view_as_real,
-    }
-)
-"""Operators that make complex numbers of real ones, and that take nothing else, by the name of the ATen packet."""
-OWN: Final[Mapping[str, Converter]] = MappingProxyType(
-    {
-        "_conj": conjugate,
-        "abs": absolute,
-        "angle": lambda n: n.emit("atan2", argument(n).imag, argument(n).real),
-        "conj_physical": conjugate,
-        "div": divide,
-        "eq": equality,
-        "exp": exponential,
-        "log": logarithm,
-        "ne": lambda n: n.emit("logical_not", equality(n)),
-        "pow": power,
-        "real": lambda n: argument(n).real,
-        "reciprocal": reciprocal,
-        "square": lambda n: times(n, argument(n), argument(n)),
-    }
-)
-"""Operators with converters of their own for complex numbers."""
-BILINEAR: Final = MappingProxyType(
-    {
-        "bmm": ("self", "mat2"),
-        "dot": ("self", "tensor"),
-        "matmul": ("self", "other"),
-        "mm": ("self", "mat2"),
-        "mul": ("self", "other"),
-        "mv": ("self", "vec"),
-        "outer": ("self", "vec2"),
-    }
-)
-"""Products, and the names of their factors."""
-CONVERTING: Final = ("_to_copy", "to", "type_as")
-"""Changes of dtype."""
-NUMBERS: Final = MappingProxyType(
-    {
-        "add": ("self", "other"),
-        "cat": ("tensors",),
-        "concat": ("tensors",),
-        "constant_pad_nd": ("self", "value"),
-        "copy": ("self", "src"),
-        "full": ("fill_value",),
-        "full_like": ("self", "fill_value"),
-        "index_add": ("self", "source"),
-        "index_copy": ("self", "source"),
-        "index_put": ("self", "values"),
-        "masked_fill": ("self", "value"),
-        "pad": ("self", "value"),
-        "rsub": ("self", "other"),
-        "scatter": ("self", "src", "value"),
-        "scatter_add": ("self", "src"),
-        "scalar_tensor": ("s",),
-        "select_scatter": ("self", "src"),
-        "slice_scatter": ("self", "src"),
-        "stack": ("tensors",),
-        "sub": ("self", "other"),
-        "where": ("self", "other"),
-        "zeros": (),
-    }
-)
-"""Operators that work on each part alone with more than ``self``, and the names of the arguments with numbers."""
-SELF: Final = (
-    "_reshape_alias _unsafe_index _unsafe_view alias broadcast_to chunk clone contiguous cumsum detach diagonal "
-    "dropout empty_like expand expand_as flatten flip gather index index_select lift_fresh_copy mean movedim mT narrow "
-    "neg new_zeros numpy_T permute repeat reshape reshape_as resolve_conj resolve_neg roll select slice split "
-    "split_with_sizes squeeze sum swapaxes t take tile transpose tril triu unbind unflatten unfold unsqueeze "
-    "view view_as zeros_like"
-).split()
-"""Operators that work on each part of ``self`` alone."""
-SIZES: Final = ("_assert_tensor_metadata", "sym_numel", "sym_size", "sym_stride", "sym_storage_offset")
-"""Operators that ask for nothing but sizes, which both parts have."""
-
-
-def of_complex(real: Mapping[str, Converter]) -> Mapping[str, Converter]:
-    """Converters of complex numbers by the name of the ATen packet, given those of real ones."""
-
-    def of_first(convert: Converter) -> Converter:
-        return lambda n: convert(with_args(n, **{k: part(n, a, False) for k, a in n.args.items() if holds(a)}))
-
-    return MappingProxyType(
-        {
-            **OWN,
-            **{name: bilinear(real[name], factors) for name, factors in BILINEAR.items()},
-            **{name: by_parts(real[name], names) for name, names in NUMBERS.items()},
-            **{name: by_parts(real[name], ("self",)) for name in SELF},
-            **{name: converted(real[name]) for name in CONVERTING},
-            **{name: of_first(real[name]) for name in SIZES},
-        }
-    )
+    real, imag = (n.emit("squeeze", p, axes=(-1,)) for p in n.emit_tuple("split", y, axis=-1, sizes=(1, 1)))
+    return Complex(real, imag)

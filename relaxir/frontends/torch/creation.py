@@ -61,6 +61,8 @@ def evaluated(n: Node) -> Value:
 FORM: Final = ("dtype", "layout", "device", "pin_memory")
 """Arguments that do not change the numbers."""
 WINDOWS: Final = ("bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window")
+FREQUENCIES: Final = ("fft_fftfreq", "fft_rfftfreq")
+"""Frequencies of spectra; torch fixes the number of samples."""
 ZEROS: Final = ("zeros", "new_zeros", "empty", "new_empty", "empty_permuted", "empty_strided", "new_empty_strided")
 """Creations that give zeros: what stands in memory that nobody has written is nobody's business."""
 
@@ -77,7 +79,7 @@ CREATION: Final[Mapping[str, Converter]] = MappingProxyType(
         **{k: filled(0, like=True) for k in ("zeros_like", "empty_like")},
         **{k: filled(1) for k in ("ones", "new_ones")},
         **{k: filled(None) for k in ("full", "new_full")},
-        **dict.fromkeys(WINDOWS, evaluated),
+        **dict.fromkeys((*WINDOWS, *FREQUENCIES), evaluated),
         "arange": arange,
         "eye": eye,
         "full_like": filled(None, like=True),

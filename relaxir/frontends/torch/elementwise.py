@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import log, pi
+from math import inf, log, pi
 from types import MappingProxyType
 from typing import Final
 
@@ -25,6 +25,8 @@ LOGICAL: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Operators that mean these on bools."""
+ORDERS: Final = ("greater", "greater_equal", "less", "less_equal")
+"""Comparisons that take bools as 0 and 1."""
 
 
 def unary(name: str) -> Converter:
@@ -63,6 +65,8 @@ def binary(name: str) -> Converter:
 
     def convert(n: Node) -> Value:
         a, b = n.pair()
+        if a.type.dtype == "bool" and name in ORDERS:
+            a, b = n.cast(a, "uint8"), n.cast(b, "uint8")
         return n.emit(LOGICAL.get(name, name) if a.type.dtype == "bool" else name, a, b)
 
     return convert
@@ -241,7 +245,11 @@ def signbit(n: Node) -> Value:
 def copysign(n: Node) -> Value:
     """The first operand's size with the second one's sign."""
     a, b = n.pair(n.out_dtype)
-    size = n.emit("abs", a)
+    return signed(n, n.emit("abs", a), b)
+
+
+def signed(n: Node, size: Value, b: Value) -> Value:
+    """A number of at least 0 with the sign of another one, which may be -0.0."""
     below = n.emit("logical_or", n.emit("less", b, 0), n.emit("less", n.emit("reciprocal", b), 0))
     return n.emit("where", below, n.emit("negative", size), size)
 
@@ -278,13 +286,14 @@ def hypot(n: Node) -> Value:
 
 
 def hypotenuse(n: Node, a: Value, b: Value) -> Value:
-    """``sqrt(a * a + b * b)``, scaled so that the squares do not overflow."""
+    """``sqrt(a * a + b * b)``, scaled so that squares do not overflow; infinite where one side is, beside NaN too."""
     a, b = n.emit("abs", a), n.emit("abs", b)
     big = n.emit("maximum", a, b)
     unit = n.emit("divide", n.emit("minimum", a, b), big)
     length = n.emit("multiply", big, n.emit("sqrt", n.emit("add", n.emit("multiply", unit, unit), 1)))
-    plain = n.emit("logical_or", n.emit("equal", big, 0), n.emit("isinf", big))
-    return n.emit("where", plain, big, length)
+    length = n.emit("where", n.emit("equal", big, 0), big, length)
+    infinite = n.emit("logical_or", n.emit("isinf", a), n.emit("isinf", b))
+    return n.emit("where", infinite, n.scalar(inf, a.type.dtype), length)
 
 
 def classify(name: str) -> Converter:
@@ -362,6 +371,7 @@ ELEMENTWISE: Final[Mapping[str, Converter]] = MappingProxyType(
                 "resolve_conj",
                 "resolve_neg",
                 "_conj",
+                "_conj_physical",
                 "conj_physical",
                 "real",
             ),

@@ -16,7 +16,7 @@ from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
 from relaxir.frontends.torch.nn import NN
-from relaxir.frontends.torch.table import converter_of
+from relaxir.frontends.torch.table import converter_for, converter_of
 from relaxir.support.errors import UnsupportedError
 
 ROUNDS: Final = 4
@@ -32,7 +32,7 @@ def prepared(program: ExportedProgram) -> ExportedProgram:
     tried: set[object] = set()
     for _ in range(ROUNDS):
         nodes = tuple(calls(program))
-        unknown = {n.target for n in nodes if converter_of(n.target) is None}
+        unknown = {n.target for n in nodes if converter_for(n) is None}
         table = decompositions(unknown)
         must = not all(contained(n) for n in nodes if writes(n.target))
         if not table and not must and not any(composite(t) for t in unknown - tried):

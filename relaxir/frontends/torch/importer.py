@@ -12,12 +12,13 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
+from relaxir.frontends.torch.branches import branches
 from relaxir.frontends.torch.complexes import Complex, holds
 from relaxir.frontends.torch.functional import prepared, writes, written
 from relaxir.frontends.torch.node import FARTHEST, Arg, LoopBody, Node, describe, place_of, target_name
 from relaxir.frontends.torch.report import report
 from relaxir.frontends.torch.symbols import Symbols
-from relaxir.frontends.torch.table import complex_converter_of, converter_of
+from relaxir.frontends.torch.table import complex_converter_of, converter_of, deals_with_complex
 from relaxir.frontends.torch.tensors import constant, dtype_name
 from relaxir.frontends.values import Value
 from relaxir.ir.builder import BlockBuilder
@@ -32,6 +33,7 @@ class Importer:
     """Imports one program."""
 
     def __init__(self, program: ExportedProgram) -> None:
+        self.branches = tuple(branches(program))
         self.program = prepared(program)
         self.bb = BlockBuilder()
         self.symbols = Symbols(self.program.range_constraints)
@@ -85,7 +87,7 @@ class Importer:
             relations = self.symbols.relations(guards)
             if not self.symbols.relax(relations, guards):
                 break
-        return relations
+        return tuple(dict.fromkeys((*relations, *self.symbols.taken(self.branches))))
 
     def parameter(self, node: FxNode, arg: Any) -> Var:
         """A user input: a tensor, or a number as a scalar."""
@@ -187,7 +189,7 @@ class Importer:
             return  # an argument failed: one report is enough
         try:
             node = Node(fx, args, self)
-            if complex_result(fx) or any(map(holds, args.values())):
+            if deals_with_complex(fx) or any(map(holds, args.values())):
                 converter = complex_converter_of(fx.target) or node.unsupported("not supported for complex numbers")
             result = converter(node)
             if not writes(fx.target):
@@ -293,13 +295,6 @@ class Importer:
 
 class SkippedError(Exception):
     """A subgraph has problems, which are noted; what holds it is skipped (never leaves this module)."""
-
-
-def complex_result(fx: FxNode) -> bool:
-    """Whether torch says that a node gives complex numbers."""
-    found = fx.meta.get("val")
-    first = found[0] if isinstance(found, tuple | list) and found else found
-    return isinstance(first, torch.Tensor) and first.is_complex()
 
 
 def complex_at_the_border(what: str, outside: str, inside: str) -> UnsupportedError:

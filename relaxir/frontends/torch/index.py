@@ -13,8 +13,8 @@ from torch.fx import Node as FxNode
 from relaxir.frontends.torch.elementwise import column
 from relaxir.frontends.torch.node import Arg, Converter, Node
 from relaxir.frontends.torch.reduction import p_norm
-from relaxir.frontends.torch.shape import replaced
-from relaxir.frontends.torch.tensors import extremes
+from relaxir.frontends.torch.shape import replaced, scattered
+from relaxir.frontends.torch.tensors import extremes, summed
 from relaxir.frontends.values import Value
 from relaxir.ops.indexing import expand_target
 from relaxir.support.dtypes import info
@@ -46,7 +46,7 @@ def put(n: Node) -> Value:
     size, count = product(x.type.shape), product(index.type.shape)
     source = n.reshape(n.cast(n.value("source"), x.type.dtype), (count,))
     how = "add" if n.flag("accumulate") else "none"
-    flat = n.emit("scatter_nd", n.reshape(x, (size,)), n.reshape(index, (count, 1)), source, reduction=how)
+    flat = scattered(n, "scatter_nd", n.reshape(x, (size,)), n.reshape(index, (count, 1)), source, how)
     return n.reshape(flat, x.type.shape)
 
 
@@ -104,12 +104,15 @@ def scatter(kind: str = "") -> Converter:
 def combined(n: Node, x: Value, index: Value, src: Value, reduction: str) -> Value:
     """Elements of ``src`` combined with those of ``x`` at indices, or among themselves without ``include_self``."""
     axis, dtype = n.axis(), x.type.dtype
+    wide = summed(dtype)
+    if reduction == "mean" and wide != dtype:  # its counts are running sums, too
+        return n.cast(combined(n, n.cast(x, wide), index, n.cast(src, wide), reduction), dtype)
     alone = "include_self" in n.args and not n.flag("include_self", True)
     if alone:
         neutral = n.full(index.type.shape, neutral_element(reduction, dtype), dtype)
         x = n.emit("scatter_elements", x, index, neutral, axis=axis, reduction="none")
     if reduction != "mean":
-        return n.emit("scatter_elements", x, index, src, axis=axis, reduction=reduction)
+        return scattered(n, "scatter_elements", x, index, src, reduction, axis=axis)
     total = n.emit("scatter_elements", x, index, src, axis=axis, reduction="add")
     ones = n.full(index.type.shape, 1, dtype)
     counts = n.full(x.type.shape, 0 if alone else 1, dtype)
@@ -217,7 +220,7 @@ def index_put(n: Node) -> Value:
     back = into_place(rank, len(shape), first)
     updates = n.permute(written, tuple(back.index(a) for a in range(rank)))
     reduction = "add" if n.flag("accumulate") else "none"
-    result = n.emit("scatter_nd", moved, places, updates, reduction=reduction)
+    result = scattered(n, "scatter_nd", moved, places, updates, reduction)
     return n.permute(result, tuple(order.index(a) for a in range(x.type.rank)))
 
 
@@ -258,11 +261,10 @@ def take_along(n: Node) -> Value:
         flat = [n.reshape(v, (product(v.type.shape),)) for v in (x, places)]
         return n.emit("gather_elements", *flat, axis=0)
     axis = n.axis()
-    spread = list(places.type.shape)
-    for a in range(x.type.rank):
-        if a != axis and spread[a] == 1:
-            spread[a] = x.type.shape[a]
-    return n.emit("gather_elements", x, n.broadcast(places, spread), axis=axis)
+    alone = [tuple(1 if a == axis else d for a, d in enumerate(v.type.shape)) for v in (x, places)]
+    shape = n.ctx().broadcast(alone)
+    wide = [n.broadcast(v, (*shape[:axis], v.type.shape[axis], *shape[axis + 1 :])) for v in (x, places)]
+    return n.emit("gather_elements", *wide, axis=axis)
 
 
 def masked_scatter(n: Node) -> Value:
@@ -311,17 +313,18 @@ def embedding_bag(n: Node) -> Value | tuple[Value | None, ...]:
     offsets = n.cast(n.value("offsets"), "int64")
     mode = n.integer("mode")
     # what comes after the last offset, if that is an end, makes one bag more, which is left out at last
-    count, bags, width, dtype = rows.type.shape[0], offsets.type.shape[0], weight.type.shape[1], weight.type.dtype
+    count, bags, width = rows.type.shape[0], offsets.type.shape[0], weight.type.shape[1]
+    dtype = summed(weight.type.dtype)
     place = n.emit("arange", start=0, stop=count, step=1, dtype="int64")
     bag = n.emit("subtract", n.emit("searchsorted", offsets, place, right=True), 1)
     where = n.reshape(bag, (count, 1))
-    taken = n.emit("take", weight, rows, axis=0)
+    taken = n.cast(n.emit("take", weight, rows, axis=0), dtype)
     share = n.full((count,), 1, dtype)
     skipped = n.integer("padding_idx", -1)
     if skipped >= 0:
         share = n.cast(n.emit("not_equal", rows, skipped), dtype)
     if n.has("per_sample_weights"):
-        taken = n.emit("multiply", taken, n.reshape(n.value("per_sample_weights"), (count, 1)))
+        taken = n.emit("multiply", taken, n.cast(n.reshape(n.value("per_sample_weights"), (count, 1)), dtype))
     sizes = n.emit("scatter_nd", n.full((bags,), 0, dtype), where, share, reduction="add")
     column = n.reshape(share, (count, 1))
     if mode == 2:
@@ -337,7 +340,7 @@ def embedding_bag(n: Node) -> Value | tuple[Value | None, ...]:
     if n.flag("include_last_offset"):
         front = {"axes": (0,), "begin": (0,), "size": (sub(bags, 1),)}
         result, sizes = n.emit("strided_slice", result, **front), n.emit("strided_slice", sizes, **front)
-    return result, bag, n.cast(sizes, "int64"), None
+    return n.cast(result, weight.type.dtype), bag, n.cast(sizes, "int64"), None
 
 
 INDEX: Final[Mapping[str, Converter]] = MappingProxyType(

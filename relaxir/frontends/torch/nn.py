@@ -30,12 +30,12 @@ def addbmm(n: Node) -> Value:
 
 
 def with_self(n: Node, y: Value) -> Value:
-    """``beta * self + alpha * y``."""
+    """``beta * self + alpha * y``; without ``self`` the product alone, as one term of several has it."""
     dtype = y.type.dtype
     alpha, beta = n.get("alpha", 1), n.get("beta", 1)
     if alpha != 1:
         y = n.emit("multiply", y, n.operand(alpha, dtype))
-    if beta == 0:
+    if beta == 0 or not n.has("self"):
         return y
     c = n.value()
     return n.emit("add", y, c if beta == 1 else n.emit("multiply", c, n.operand(beta, dtype)))

@@ -11,7 +11,7 @@ import numpy as np
 
 from relaxir.frontends.torch.node import Converter, Node
 from relaxir.frontends.torch.shape import sliced
-from relaxir.frontends.torch.tensors import extremes
+from relaxir.frontends.torch.tensors import extremes, summed
 from relaxir.frontends.values import Value
 from relaxir.support.dtypes import info
 from relaxir.sym import floordiv, product, sub
@@ -85,13 +85,14 @@ def running_extreme(name: str) -> Converter:
         x = n.value()
         if not x.type.rank:
             return x, n.scalar(0, "int64")
-        axis, rows = n.axis(), rows_of(n, x, n.axis())
+        dtype = x.type.dtype
+        axis, rows = n.axis(), rows_of(n, n.cast(x, "uint8") if dtype == "bool" else x, n.axis())
         shape = rows.type.shape[1:]
-        first = n.full(shape, extremes(x.type.dtype)[name == "less_equal"], x.type.dtype)
+        first = n.full(shape, extremes(dtype)[name == "less_equal"], rows.type.dtype)
         step = partial(extreme_step, n, rows, name)
         begin = [first, n.full(shape, 0, "int64")]
         _, _, values, places = n.host.run_loop(step, begin, rows.type.shape[0], None, (rows,))
-        return back_in_place(n, values, axis), back_in_place(n, places, axis)
+        return n.cast(back_in_place(n, values, axis), dtype), back_in_place(n, places, axis)
 
     return convert
 
@@ -111,10 +112,11 @@ def extreme_step(
 
 
 def running_logsumexp(n: Node) -> Value:
-    """Logarithm of the sum of exponentials so far. A loop over the axis."""
-    x = n.cast(n.value(), n.out_dtype)
+    """Logarithm of the sum of exponentials so far. A loop over the axis, at least in float32."""
+    dtype = n.out_dtype
+    x = n.cast(n.value(), summed(dtype))
     if not x.type.rank:
-        return x
+        return n.cast(x, dtype)
     axis, rows = n.axis(), rows_of(n, x, n.axis())
 
     def step(i: Value, states: tuple[Value, ...]) -> tuple[Value, Sequence[Value], Sequence[Value]]:
@@ -124,7 +126,7 @@ def running_logsumexp(n: Node) -> Value:
 
     begin = [n.full(rows.type.shape[1:], -np.inf, x.type.dtype)]
     _, sums = n.host.run_loop(step, begin, rows.type.shape[0], None, (rows,))
-    return back_in_place(n, sums, axis)
+    return n.cast(back_in_place(n, sums, axis), dtype)
 
 
 def rows_of(n: Node, x: Value, axis: int) -> Value:

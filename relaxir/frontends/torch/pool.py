@@ -223,10 +223,16 @@ GRID_PADDING: Final = ("zeros", "border", "reflection")
 
 
 def grid_sampler(n: Node) -> Value:
-    """Elements at places of a grid."""
+    """Elements at places of a grid; where torch keeps them inside, those that are no place are the first element."""
     mode, padding = GRID_MODES[n.integer("interpolation_mode")], GRID_PADDING[n.integer("padding_mode")]
     given = {"padding_mode": padding, "align_corners": n.flag("align_corners")}
-    return n.emit("grid_sample", n.value("input"), n.value("grid"), mode=mode, **given)
+    grid = n.value("grid")
+    if padding != "zeros" and mode != "cubic":
+        nowhere = n.emit("isnan", grid)
+        if padding == "reflection":
+            nowhere = n.emit("logical_or", nowhere, n.emit("isinf", grid))
+        grid = n.emit("where", nowhere, n.scalar(-1, grid.type.dtype), grid)
+    return n.emit("grid_sample", n.value("input"), grid, mode=mode, **given)
 
 
 NAMED: Final = (("1d", 1), ("2d", 2), ("3d", 3))

@@ -46,7 +46,8 @@ def extreme(op: str) -> Converter:
             return x, n.scalar(0, "int64")
         axis, keep = n.axis(), n.flag("keepdim")
         y = n.emit(op, x, axes=(axis,), keepdims=keep)
-        return y, n.emit(f"arg{op}", x, axis=axis, keepdims=keep)
+        ranked = n.cast(x, "uint8") if x.type.dtype == "bool" else x
+        return y, n.emit(f"arg{op}", ranked, axis=axis, keepdims=keep)
 
     return convert
 

@@ -9,10 +9,11 @@ from typing import Final
 from torch.fx import Node as FxNode
 
 from relaxir.frontends.torch.node import Arg, Converter, Node
+from relaxir.frontends.torch.tensors import summed
 from relaxir.frontends.values import Value
 from relaxir.ops.indexing import reshape_target, slice_range
 from relaxir.support.dtypes import info
-from relaxir.sym import DimLike, Relation, add, ceildiv, max_, min_, mul, product, sub
+from relaxir.sym import DimLike, Relation, add, ceildiv, floordiv, max_, min_, mod, mul, product, sub
 
 
 def view(n: Node) -> Value:
@@ -210,6 +211,17 @@ def chunk(n: Node) -> tuple[Value, ...]:
     return parts_of(n, ceildiv(n.shape[axis], n.get("chunks")), number_of_results(n), axis)
 
 
+def tensor_split(n: Node) -> tuple[Value, ...]:
+    """Parts between given places, or a number of them of which the first ones are longer by one."""
+    x, axis = n.value(), n.axis()
+    places, extent = n.get("indices", n.get("sections")), x.type.shape[axis]
+    if not isinstance(places, tuple):
+        count = n.integer("sections")
+        longer = mod(extent, count)
+        places = tuple(add(mul(floordiv(extent, count), i), min_(longer, i)) for i in range(1, count))
+    return tuple(sliced(n, x, axis, (*ends, 1)) for ends in zip((0, *places), (*places, extent), strict=True))
+
+
 def unbind(n: Node) -> tuple[Value, ...]:
     """Slices along an axis of known extent."""
     axis = n.axis()
@@ -375,12 +387,22 @@ def slice_scatter(n: Node) -> Value:
     return replaced(n, x, axis, places, src)
 
 
+def scattered(n: Node, op: str, x: Value, places: Value, src: Value, reduction: str, **attrs: object) -> Value:
+    """Elements written at places, or combined with what is there; the sum of bools is whether any holds."""
+    dtype, wide = x.type.dtype, x.type.dtype
+    if reduction != "none" and dtype == "bool":
+        wide, reduction = "uint8", {"add": "max", "mul": "min"}.get(reduction, reduction)
+    elif reduction != "none":
+        wide = summed(dtype)
+    return n.cast(n.emit(op, n.cast(x, wide), places, n.cast(src, wide), reduction=reduction, **attrs), dtype)
+
+
 def replaced(n: Node, x: Value, axis: int, places: Value, src: Value, reduction: str = "none") -> Value:
     """``x`` with slices at places of an axis replaced by (or combined with) those of ``src``."""
     order = (axis, *(a for a in range(x.type.rank) if a != axis))
     back = tuple(order.index(a) for a in range(x.type.rank))
     column = n.reshape(places, (places.type.shape[0], 1))
-    moved = n.emit("scatter_nd", n.permute(x, order), column, n.permute(src, order), reduction=reduction)
+    moved = scattered(n, "scatter_nd", n.permute(x, order), column, n.permute(src, order), reduction)
     return n.permute(moved, back)
 
 
@@ -438,6 +460,7 @@ SHAPE: Final[Mapping[str, Converter]] = MappingProxyType(
         "stack": stack,
         "swapaxes": transpose,
         "t": turned,
+        "tensor_split": tensor_split,
         "tile": repeat,
         "transpose": transpose,
         "tril": triangle("tril"),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import isfinite, isnan, nan
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from relaxir.frontends.torch.ratio import Ratio
 from relaxir.support.errors import UnsupportedError
@@ -54,6 +54,11 @@ FUNCTIONS: Final[Mapping[str, Callable[..., DimLike]]] = MappingProxyType(
     }
 )
 """Functions of torch's size expressions."""
+
+ORDERS: Final[Mapping[str, Literal["<", "<="]]] = MappingProxyType(
+    {"StrictLessThan": "<", "StrictGreaterThan": "<", "LessThan": "<=", "GreaterThan": "<="}
+)
+"""Torch's orders of sizes, from the lesser to the greater side."""
 
 
 class Symbols:
@@ -111,9 +116,9 @@ class Symbols:
         """Relations between sizes that the program was traced under, and equalities of one.
 
         Bounds of a single symbol are in its range, and inequalities (``!=``) hold off a few sizes only: torch makes
-        them for its bookkeeping of memory layouts. So it does the bound of 2 for sizes that are computed from others,
-        and what holds wherever every size is at least 2. Equalities that divide by a size of 0 are of that kind:
-        operators check for themselves that elements can be arranged as a shape says.
+        them for its bookkeeping of memory layouts (`taken` has those of the program). So it does the bound of 2 for
+        sizes that are computed from others, and what holds wherever every size is at least 2. Equalities that divide
+        by a size of 0 are of that kind: operators check for themselves that elements can be arranged as a shape says.
         """
         found: dict[Relation, None] = {}
         for node in parsed(guards):
@@ -161,6 +166,22 @@ class Symbols:
         if not isinstance(node, ast.Compare) or len(node.ops) != 1:
             return None
         return comparison(node.ops[0], self.term(node.left), self.term(node.comparators[0]))
+
+    def taken(self, branches: Iterable[Any]) -> tuple[Relation, ...]:
+        """What a program's own code found true of its inputs' sizes, beside the range of each: torch's comparisons."""
+        found: dict[Relation, None] = {}
+        for branch in branches:
+            kind = branch.func.__name__
+            range_of_one = kind in ORDERS and {a.is_Symbol for a in branch.args} == {a.is_Integer for a in branch.args}
+            if range_of_one or not {s.name for s in branch.free_symbols} <= self.dims.keys():
+                continue
+            with suppress(UnsupportedError, SymError):
+                if kind == "Unequality":
+                    apart = sub(*map(self.convert, branch.args))
+                    found.setdefault(Relation("<=", 1, mul(apart, apart)))
+                elif kind in ORDERS:
+                    found.setdefault(Relation(ORDERS[kind], self.convert(branch.lts), self.convert(branch.gts)))
+        return tuple(found)
 
     def term(self, node: ast.expr) -> DimLike:
         """A side of a guard.

@@ -7,12 +7,13 @@ from types import MappingProxyType
 from typing import Final
 
 import torch
+from torch.fx import Node as FxNode
 
 from relaxir.frontends.torch.activation import ACTIVATION
-from relaxir.frontends.torch.complexes import MAKING, of_complex
+from relaxir.frontends.torch.complex_table import MAKING, of_complex
 from relaxir.frontends.torch.control import CONTROL
 from relaxir.frontends.torch.counts import COUNTS
-from relaxir.frontends.torch.creation import CREATION
+from relaxir.frontends.torch.creation import CREATION, scalar_tensor
 from relaxir.frontends.torch.elementwise import ELEMENTWISE
 from relaxir.frontends.torch.fourier import FOURIER
 from relaxir.frontends.torch.grouped import CUSTOM, GROUPED
@@ -55,7 +56,9 @@ OPERATORS: Final[Mapping[str, Converter]] = MappingProxyType({**ATEN, **VISION})
 """Converters of ATen packets, and of torchvision's operators by their full names."""
 COMPLEX: Final[Mapping[str, Converter]] = MappingProxyType({**FOURIER, **MAKING, **of_complex(ATEN)})
 """Converters where arguments or results are complex, by the name of the ATen packet."""
-OTHER: Final[Mapping[str, Converter]] = MappingProxyType({**FUNCTION, **CONTROL, **CUSTOM})
+OTHER: Final[Mapping[str, Converter]] = MappingProxyType(
+    {**FUNCTION, **CONTROL, **CUSTOM, "prims.scalar_tensor.default": scalar_tensor}
+)
 """Converters of other targets by `target_name`."""
 
 
@@ -68,6 +71,23 @@ def converter_of(target: object) -> Converter | None:
 def complex_converter_of(target: object) -> Converter | None:
     """The converter of a node's target for complex numbers, if there is one."""
     return found(COMPLEX, target) if isinstance(target, torch._ops.OpOverload) else OTHER.get(target_name(target))
+
+
+def converter_for(fx: FxNode) -> Converter | None:
+    """The converter of a node, if there is one: that of its target, for complex numbers where it deals with any."""
+    return complex_converter_of(fx.target) if deals_with_complex(fx) else converter_of(fx.target)
+
+
+def deals_with_complex(fx: FxNode) -> bool:
+    """Whether torch says that an argument or a result of a node is complex."""
+    values = [n.meta.get("val") for n in (fx, *fx.all_input_nodes)]
+    return any(isinstance(v, complex) for v in fx.args) or any(map(complex_tensor, values))
+
+
+def complex_tensor(value: object) -> bool:
+    """Whether a value, or the first of several, is a tensor of complex numbers."""
+    first = value[0] if isinstance(value, tuple | list) and value else value
+    return isinstance(first, torch.Tensor) and first.is_complex()
 
 
 def found(table: Mapping[str, Converter], target: torch._ops.OpOverload) -> Converter | None:
