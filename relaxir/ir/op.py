@@ -17,7 +17,7 @@ from relaxir.support.bfloat16 import bfloat16_to_float32, float32_to_bfloat16
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InferError, ShapeMismatchError, ShapeUnprovenError, SymError
 from relaxir.support.spans import Span
-from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, free_dims, fresh, min_, mul, sub, to_text
+from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, free_dims, fresh, min_, mod, mul, sub, to_text
 from relaxir.tir import PrimFunc
 
 if TYPE_CHECKING:
@@ -134,6 +134,16 @@ class InferCtx:
             raise ShapeMismatchError(f"{self.op}: {what}: must be at least {low}, got `{to_text(d)}`", span=self.span)
         if verdict is Proof.UNKNOWN:
             self._check(Relation("<=", low, d), f"{what}: {brief(d)} must be at least {low}", (low, d))
+
+    def require_range(self, symbol: Dim, value: DimLike, what: str) -> None:
+        """``value`` must be in the range that is declared of ``symbol``; ``what`` names it."""
+        if symbol == value:
+            return
+        self.require_at_least(symbol.min, value, what)
+        if symbol.max is not None:
+            self.require_le(value, symbol.max, what)
+        if symbol.multiple_of > 1:
+            self.require_equal(mod(value, symbol.multiple_of), 0, f"{what} must be a multiple of {symbol.multiple_of}")
 
     def broadcast(self, shapes: Sequence[tuple[DimLike, ...]]) -> tuple[DimLike, ...]:
         """Shape of NumPy broadcasting; extents that may differ without one being 1 are checked at run time."""
