@@ -96,7 +96,7 @@ class BindingBuilder:
         return var
 
     def match_cast(self, value: Emittable, type: Type, name: str = "lv", span: Span | None = None) -> Var:  # IR's word
-        """See a value at a type: new symbols are defined from it (solved where compound), the rest is checked at run time.
+        """See a value at a type: new symbols are solved for, the rest is checked at run time.
 
         Args:
             value: what is seen.

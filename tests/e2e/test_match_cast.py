@@ -48,7 +48,7 @@ def test_what_does_not_fit_is_refused(
         for size in good:
             assert run(np.ones(size, np.float32)).shape == size
         for size in bad:
-            with pytest.raises((RuntimeShapeError, ArgumentError), match="match_cast|must be at least"):
+            with pytest.raises((RuntimeShapeError, ArgumentError), match=r"match_cast|must be at least"):
                 run(np.ones(size, np.float32))
 
 
