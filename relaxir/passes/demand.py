@@ -79,7 +79,9 @@ class Demand:
 def demand(func: PrimFunc, programs: Mapping[str, PrimFunc]) -> Demand:
     """What a host program's temporaries are needed for."""
     roots = _roots(func.body)
-    units = tuple(_units(func.body, programs))
+    called = {c.callee for c in walk(func.body) if isinstance(c, CallKernel)}
+    kernels = {name: (programs[name], effects_besides(programs[name])) for name in called}
+    units = tuple(_units(func.body, kernels))
     read = {r for u in units for b in (*u.reads, *u.scratch) for r in roots.get(b, ())}
     elsewhere = {r for b in _used_elsewhere(func.body) for r in roots.get(b, ())}
     used: dict[Buffer, tuple[Needs, ...]] = {}
@@ -130,20 +132,20 @@ def _roots(body: Stmt) -> dict[Buffer, frozenset[Buffer]]:
     return found
 
 
-def _units(stmt: Stmt, programs: Mapping[str, PrimFunc]) -> Iterator[_Unit]:
-    """The kernel calls of a host program, in its order."""
+def _units(stmt: Stmt, kernels: Mapping[str, tuple[PrimFunc, tuple[Needs, ...]]]) -> Iterator[_Unit]:
+    """The kernel calls of a host program, in its order; ``kernels`` with what they do besides writing results."""
     if not isinstance(stmt, CallKernel | Together):
         for s in child_stmts(stmt):
-            yield from _units(s, programs)
+            yield from _units(s, kernels)
         return
     effects: list[Needs] = []
     reads: list[Buffer] = []
     writes: list[Buffer] = []
     scratch: list[Buffer] = []
     for call in stmt.calls if isinstance(stmt, Together) else (stmt,):
-        kernel = programs[call.callee]
+        kernel, others = kernels[call.callee]
         values = dict(zip(kernel.dims, call.dims, strict=True))
-        effects += (positive([substitute(e, values) for e in n]) for n in effects_besides(kernel))
+        effects += (positive([substitute(e, values) for e in n]) for n in others)
         inputs = len(kernel.params) - kernel.outputs - kernel.workspaces
         reads += call.args[:inputs]
         writes += call.args[inputs : inputs + kernel.outputs]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import and_, or_
 from typing import TypeAlias
 
@@ -55,7 +55,7 @@ def needs_of(func: PrimFunc) -> tuple[Needs, ...]:
 
 def effects_besides(func: PrimFunc) -> tuple[Needs, ...]:
     """What a kernel does besides writing its results, such as failing, each as what it needs."""
-    if all(isinstance(s, Store) or child_stmts(s) for s in walk(func.body)):
+    if all(isinstance(s, Store | Prefetch) or child_stmts(s) for s in walk(func.body)):
         return ()
     return least(needs for s, needs in _effects(func.body, frozenset(), frozenset()) if not isinstance(s, Store))
 
@@ -134,6 +134,7 @@ def _effects(stmt: Stmt, needs: Needs, local: frozenset[Buffer | Dim]) -> Iterat
         yield stmt, needs
 
 
+@lru_cache(maxsize=4096)
 def _open(extent: DimLike) -> Needs:
     """What must be positive for an extent to be: its factors, without those that always are."""
     facts, factors = Facts(free_dims(extent)), counting_factors(extent)
