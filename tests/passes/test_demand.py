@@ -11,6 +11,7 @@ import relaxir as rx
 from relaxir.ir import Var
 from relaxir.passes.demand import MOST_NEEDS, known_needs
 from relaxir.pipelines import DEFAULT
+from relaxir.runtime.executable import Executable
 from relaxir.support.errors import RuntimeIndexError
 from relaxir.tir import If
 from relaxir.tir.visit import walk
@@ -21,12 +22,13 @@ op = rx.op
 Build = Callable[[rx.BlockBuilder, Var], object]
 
 
-def module(build: Build) -> rx.IRModule:
-    """A function of one matrix."""
-    x = rx.Var("x", rx.TensorType((N, M), "float32"))
+def module(*builds: Build) -> rx.IRModule:
+    """Functions of one matrix, called as what makes them."""
     bb = rx.BlockBuilder()
-    with bb.function("main", [x]):
-        bb.emit_func_output(build(bb, x))  # type: ignore[arg-type]  # calls and variables
+    for build in builds:
+        x = rx.Var("x", rx.TensorType((N, M), "float32"))
+        with bb.function(build.__name__, [x]):
+            bb.emit_func_output(build(bb, x))  # type: ignore[arg-type]  # calls and variables
     return bb.get()
 
 
@@ -56,31 +58,43 @@ def repeated(bb: rx.BlockBuilder, x: Var) -> object:
     return bb.item(bb.loop(body, [x], 2), 0)  # type: ignore[arg-type]  # as in `module`
 
 
-@pytest.mark.parametrize("build", [centred, chain, branched, repeated], ids=lambda b: b.__name__)
-def test_empty_results_take_no_memory_for_what_they_would_be_made_of(build: Build) -> None:
-    mod = module(build)
-    planned, exe = DEFAULT(mod), rx.compile(mod)
-    assert any(isinstance(s, If) for s in walk(planned.prim_funcs()["main"].body))
-    assert rx.memory(exe)(n=0, m=HUGE) < 2000
-    assert exe["main"](np.empty((0, HUGE), np.float32)).shape == (0, HUGE)
+def picked(bb: rx.BlockBuilder, x: Var) -> object:
+    """A sum of which one element is taken, that may not exist, and added to nothing."""
+    row = bb.emit(op.take(bb.emit(op.sum(x, axes=(0,))), bb.emit(op.arange(start=3, stop=4)), axis=0))
+    return op.add(x, bb.emit(op.cumsum(row, axis=0)))
+
+
+BUILDS = (centred, chain, branched, repeated)
+
+
+@pytest.fixture(scope="module")
+def built() -> tuple[rx.IRModule, rx.IRModule, Executable]:
+    """All of them as they are, planned, and compiled."""
+    mod = module(*BUILDS, picked)
+    return mod, DEFAULT(mod), rx.compile(mod)
+
+
+@pytest.mark.parametrize("name", [b.__name__ for b in BUILDS])
+def test_empty_results_take_no_memory_for_what_they_would_be_made_of(
+    built: tuple[rx.IRModule, rx.IRModule, Executable], name: str
+) -> None:
+    mod, planned, exe = built
+    assert any(isinstance(s, If) for s in walk(planned.prim_funcs()[name].body))
+    assert rx.memory(exe, name)(n=0, m=HUGE) < 2000
+    assert exe[name](np.empty((0, HUGE), np.float32)).shape == (0, HUGE)
     for shape in ((0, 3), (3, 0), (1, 1), (5, 3), (70, 17)):
         x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-        want = rx.evaluate(mod, "main", x)
-        for got in (exe["main"](x), rx.evaluate(planned, "main", x)):
+        want = rx.evaluate(mod, name, x)
+        for got in (exe[name](x), rx.evaluate(planned, name, x)):
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max(initial=1))
 
 
-def test_what_fails_is_called_for_nobody() -> None:
-    """An index out of range is an error although the row that it takes is added to nothing."""
-
-    def build(bb: rx.BlockBuilder, x: Var) -> object:
-        row = bb.emit(op.take(bb.emit(op.sum(x, axes=(0,))), bb.emit(op.arange(start=3, stop=4)), axis=0))
-        return op.add(x, bb.emit(op.cumsum(row, axis=0)))
-
-    main = rx.compile(module(build))["main"]
-    assert main(np.ones((0, 9), np.float32)).shape == (0, 9)
+def test_what_fails_is_called_for_nobody(built: tuple[rx.IRModule, rx.IRModule, Executable]) -> None:
+    """An index out of range is an error although what it takes is added to nothing."""
+    run = built[2]["picked"]
+    assert run(np.ones((0, 9), np.float32)).shape == (0, 9)
     with pytest.raises(RuntimeIndexError):
-        main(np.ones((0, 2), np.float32))
+        run(np.ones((0, 2), np.float32))
 
 
 def test_needs_in_known_symbols() -> None:
