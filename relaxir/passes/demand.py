@@ -96,21 +96,33 @@ def demand(func: PrimFunc, programs: Mapping[str, PrimFunc]) -> Demand:
     while changed:
         changed = False
         for u in reversed(units):
-            now = active(u)
-            for r in dict.fromkeys(r for b in u.reads for r in roots.get(b, ())):
-                more = least((*used[r], *now))
-                if set(more) != set(used[r]):
-                    used[r] = more
-                    changed = True
+            changed |= _note(used, u.reads, active(u), roots)
+        if not changed:  # values that go round in loops, and that nothing reads in the end, are made all the same
+            for u in units:
+                changed |= not active(u) and _note(used, u.writes, ALWAYS, roots)
     needed = dict(used)
     guards: dict[int, tuple[Needs, ...]] = {}
     for u in units:
         now = active(u)
         if set(now) != set(least((*u.effects, *(positive(b.shape) for b in u.writes)))):
-            guards[id(u.stmt)] = now = now or ALWAYS  # values of loops that nothing reads in the end
-        for r in dict.fromkeys(r for b in (*u.writes, *u.scratch) for r in roots.get(b, ())):
-            needed[r] = least((*needed[r], *now))
+            guards[id(u.stmt)] = now
+        _note(needed, (*u.writes, *u.scratch), now, roots)
     return Demand(needed, guards)
+
+
+def _note(
+    used: dict[Buffer, tuple[Needs, ...]],
+    buffers: Iterable[Buffer],
+    needs: tuple[Needs, ...],
+    roots: Mapping[Buffer, frozenset[Buffer]],
+) -> bool:
+    """Add a use of buffers to those of the temporaries in whose memory they may lie; whether that is new."""
+    new = False
+    for r in dict.fromkeys(r for b in buffers for r in roots.get(b, ())):
+        more = least((*used[r], *needs))
+        new |= set(more) != set(used[r])
+        used[r] = more
+    return new
 
 
 def _of(
