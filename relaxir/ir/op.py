@@ -17,7 +17,22 @@ from relaxir.support.bfloat16 import bfloat16_to_float32, float32_to_bfloat16
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InferError, ShapeMismatchError, ShapeUnprovenError, SymError
 from relaxir.support.spans import Span
-from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, conditions, free_dims, fresh, min_, mod, mul, sub, to_text
+from relaxir.sym import (
+    Dim,
+    DimLike,
+    Facts,
+    Proof,
+    Relation,
+    conditions,
+    free_dims,
+    fresh,
+    max_,
+    min_,
+    mod,
+    mul,
+    sub,
+    to_text,
+)
 from relaxir.tir import PrimFunc
 
 if TYPE_CHECKING:
@@ -146,14 +161,16 @@ class InferCtx:
             self.require_equal(mod(value, symbol.multiple_of), 0, f"{what} must be a multiple of {symbol.multiple_of}")
 
     def require_value(self, d: DimLike, what: str) -> None:
-        """``d`` must have a value: what it broadcasts must broadcast, and its divisors must be positive."""
+        """``d`` must have a value: what it broadcasts must broadcast, and no divisor of it may be 0."""
         if isinstance(d, int | Dim):
             return
         pairs, divisors = conditions(d)
         for a, b in pairs:
             self._merged(f"{what}, `{brief(d)}`", a, b)
         for divisor in divisors:
-            self.require_at_least(1, divisor, f"{what}, `{brief(d)}`: the divisor")
+            low = self.facts.bounds(divisor)[0]
+            size = divisor if low is not None and low >= 0 else max_(divisor, mul(-1, divisor))
+            self.require_at_least(1, size, f"{what}, `{brief(d)}`: the distance of the divisor from 0")
 
     def broadcast(self, shapes: Sequence[tuple[DimLike, ...]]) -> tuple[DimLike, ...]:
         """Shape of NumPy broadcasting; extents that may differ without one being 1 are checked at run time."""

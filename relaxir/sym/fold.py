@@ -58,7 +58,7 @@ def broadcasts(expr: DimLike) -> Iterator[tuple[DimLike, DimLike]]:
 
 @lru_cache(maxsize=4096)
 def conditions(expr: DimLike) -> tuple[tuple[tuple[DimLike, DimLike], ...], tuple[DimLike, ...]]:
-    """What an expression needs to have a value: pairs that broadcast, and positive divisors; inner ones first."""
+    """What an expression needs to have a value: pairs that broadcast, and divisors that are not 0; inner ones first."""
     return tuple(dict.fromkeys(broadcasts(expr))), tuple(dict.fromkeys(_divisors(expr)))
 
 
