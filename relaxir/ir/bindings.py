@@ -29,9 +29,9 @@ from relaxir.ir.expr import (
 )
 from relaxir.ir.op import InferCtx
 from relaxir.ir.pending import PendingCall, settled
-from relaxir.ir.relations import Subtype, learn_cast, subtype
+from relaxir.ir.relations import cast_problem, learn_cast
 from relaxir.ir.scope import Scope, attr_symbols, outer, variable_names
-from relaxir.ir.types import ShapeType, TensorType, Type, describe, free_dims_of_type, map_type
+from relaxir.ir.types import ShapeType, TensorType, Type, free_dims_of_type, map_type
 from relaxir.support.errors import InferError, VerifyError
 from relaxir.support.spans import Span
 from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, fresh
@@ -96,7 +96,7 @@ class BindingBuilder:
         return var
 
     def match_cast(self, value: Emittable, type: Type, name: str = "lv", span: Span | None = None) -> Var:  # IR's word
-        """See a value at a type: new bare symbols are defined from it, the rest is checked at run time.
+        """See a value at a type: new symbols are solved for, the rest is checked at run time.
 
         Args:
             value: what is seen.
@@ -105,14 +105,14 @@ class BindingBuilder:
             span: where it stands in the user's program; the caller's line when not given.
 
         Raises:
-            InferError: when the value can never have that type.
+            InferError: when the value can never have that type, or does not determine a new symbol.
         """
         expr = self.normalize(value)
         span = span or Span.caller()
         new = tuple(d for d in free_dims_of_type(type) if d.name not in self._dims)
         self._declare(free_dims_of_type(type), span)
-        if subtype(expr.type, type, self._facts) is Subtype.REFUTED:
-            raise InferError(f"match_cast: a value of type {describe(expr.type)} is never {describe(type)}", span=span)
+        if problem := cast_problem(expr.type, type, new, self._facts):
+            raise InferError(f"match_cast: {problem}", span=span)
         var = Var(self._names.add(name), type)
         self._scope().bindings.append(MatchCast(var, expr, new, span))
         self._facts = learn_cast(self._facts, expr.type, type, new)

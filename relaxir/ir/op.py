@@ -10,14 +10,29 @@ from typing import TYPE_CHECKING, ClassVar, Generic, NoReturn
 
 import numpy as np
 
-from relaxir.ir.attrs import A, Attrs
+from relaxir.ir.attrs import A, Attrs, attr_dims
 from relaxir.ir.expr import Array, Check, Expr
-from relaxir.ir.types import TensorType, TupleType, Type, describe
+from relaxir.ir.types import TensorType, TupleType, Type, describe, type_dims
 from relaxir.support.bfloat16 import bfloat16_to_float32, float32_to_bfloat16
 from relaxir.support.dtypes import info
 from relaxir.support.errors import InferError, ShapeMismatchError, ShapeUnprovenError, SymError
 from relaxir.support.spans import Span
-from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, free_dims, fresh, min_, mul, sub, to_text
+from relaxir.sym import (
+    Dim,
+    DimLike,
+    Facts,
+    Proof,
+    Relation,
+    conditions,
+    free_dims,
+    fresh,
+    max_,
+    min_,
+    mod,
+    mul,
+    sub,
+    to_text,
+)
 from relaxir.tir import PrimFunc
 
 if TYPE_CHECKING:
@@ -135,6 +150,28 @@ class InferCtx:
         if verdict is Proof.UNKNOWN:
             self._check(Relation("<=", low, d), f"{what}: {brief(d)} must be at least {low}", (low, d))
 
+    def require_range(self, symbol: Dim, value: DimLike, what: str) -> None:
+        """``value`` must be in the range that is declared of ``symbol``; ``what`` names it."""
+        if symbol == value:
+            return
+        self.require_at_least(symbol.min, value, what)
+        if symbol.max is not None:
+            self.require_le(value, symbol.max, what)
+        if symbol.multiple_of > 1:
+            self.require_equal(mod(value, symbol.multiple_of), 0, f"{what} must be a multiple of {symbol.multiple_of}")
+
+    def require_value(self, d: DimLike, what: str) -> None:
+        """``d`` must have a value: what it broadcasts must broadcast, and no divisor of it may be 0."""
+        if isinstance(d, int | Dim):
+            return
+        pairs, divisors = conditions(d)
+        for a, b in pairs:
+            self._merged(f"{what}, `{brief(d)}`", a, b)
+        for divisor in divisors:
+            low = self.facts.bounds(divisor)[0]
+            size = divisor if low is not None and low >= 0 else max_(divisor, mul(-1, divisor))
+            self.require_at_least(1, size, f"{what}, `{brief(d)}`: the distance of the divisor from 0")
+
     def broadcast(self, shapes: Sequence[tuple[DimLike, ...]]) -> tuple[DimLike, ...]:
         """Shape of NumPy broadcasting; extents that may differ without one being 1 are checked at run time."""
         result: tuple[DimLike, ...] = ()
@@ -142,22 +179,22 @@ class InferCtx:
             rank = max(len(result), len(shape))
             left, right = ((1,) * (rank - len(s)) + tuple(s) for s in (result, shape))
             pairs = enumerate(zip(left, right, strict=True))
-            result = tuple(self._merged(axis, a, b, shapes) for axis, (a, b) in pairs) if number else shape
+            result = tuple(self._merged(f"axis {axis}", a, b, shapes) for axis, (a, b) in pairs) if number else shape
         return result
 
-    def _merged(self, axis: int, a: DimLike, b: DimLike, shapes: Sequence[tuple[DimLike, ...]]) -> DimLike:
-        """One extent of a broadcast of two."""
+    def _merged(self, what: str, a: DimLike, b: DimLike, shapes: Sequence[tuple[DimLike, ...]] = ()) -> DimLike:
+        """One extent of a broadcast of two; ``what`` names it."""
         answer = self.facts.broadcast(a, b)
         if answer.verdict is Proof.REFUTED:
             raise ShapeMismatchError(
-                f"{self.op}: axis {axis} is `{to_text(a)}` on the left and `{to_text(b)}` on the right",
+                f"{self.op}: {what} is `{to_text(a)}` on the left and `{to_text(b)}` on the right",
                 span=self.span,
                 notes=tuple(f"operand {i}: ({', '.join(map(to_text, s))})" for i, s in enumerate(shapes)),
                 help="use one symbolic dimension, or assert the equality with match_cast",
             )
         if answer.verdict is Proof.UNKNOWN:
             relation, text = self._broadcast_condition(a, b)
-            self._check(relation, f"axis {axis}: {text}", (a, b))
+            self._check(relation, f"{what}: {text}", (a, b))
         return answer.dim
 
     def _broadcast_condition(self, a: DimLike, b: DimLike) -> tuple[Relation, str]:
@@ -171,6 +208,8 @@ class InferCtx:
         return Relation("==", product, 0), f"{to_text(a)} and {to_text(b)} must be equal, or one of them 1"
 
     def _check(self, relation: Relation, message: str, args: tuple[DimLike, ...]) -> None:
+        if any(c.relation == relation for c in self.checks) or self.facts.prove(relation) is Proof.PROVED:
+            return
         if self.strict:
             raise ShapeUnprovenError(f"{self.op}: cannot prove that {message}", span=self.span)
         sides = tuple(dict.fromkeys(a for a in args if not isinstance(a, int)))
@@ -219,9 +258,19 @@ class Op(Generic[A]):
         raise NotImplementedError
 
     def type_of(self, args: tuple[Type, ...], attrs: A, ctx: InferCtx) -> Type:
-        """`infer`, and a result of a size that there is none of is the fault of this call."""
+        """`infer`, of attributes that have values to a result that has no negative extent.
+
+        A result of a size that there is none of is the fault of this call.
+        """
+        for d in attr_dims(attrs):
+            ctx.require_value(d, "attribute")
         try:
-            return self.infer(args, attrs, ctx)
+            result = self.infer(args, attrs, ctx)
+            known = {d for t in args for d in type_dims(t)}
+            for d in dict.fromkeys(type_dims(result)):
+                if not isinstance(d, int | Dim) and d not in known:
+                    ctx.require_at_least(0, d, "an extent of the result")
+            return result
         except SymError as error:
             ctx.fail(error.message, help=error.help)
 

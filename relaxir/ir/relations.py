@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from relaxir.ir.op import InferCtx
@@ -20,7 +20,7 @@ from relaxir.ir.types import (
     substitute_type,
     type_dims,
 )
-from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, substitute, unify
+from relaxir.sym import Dim, DimLike, Facts, Proof, Relation, free_dims, substitute, unify
 
 
 class Subtype(enum.IntEnum):
@@ -67,6 +67,26 @@ def _dims(value: Sequence[DimLike], base: Sequence[DimLike], facts: Facts) -> Su
         if verdict is Proof.UNKNOWN:
             worst = Subtype.UNPROVED
     return worst
+
+
+def cast_values(known: Type, cast: Type, new: Collection[Dim], facts: Facts) -> Mapping[Dim, DimLike]:
+    """The new symbols of a match_cast in the symbols known before it, without those that the value does not determine.
+
+    A bare symbol is an extent of the value. One in a compound dimension is solved for, as those of parameters are.
+    """
+    pairs = tuple(zip(type_dims(cast), type_dims(known), strict=False))
+    outer = dict.fromkeys(d for wanted, _ in pairs for d in free_dims(wanted) if d not in new)
+    solved = unify((*((d, d) for d in outer), *pairs), facts).bindings
+    return {d: solved[d] for d in new if d in solved}
+
+
+def cast_problem(known: Type, cast: Type, new: Collection[Dim], facts: Facts) -> str:
+    """Why a match_cast makes no sense for any value; empty where it does for some."""
+    if subtype(known, cast, facts) is Subtype.REFUTED:
+        return f"a value of type {describe(known)} is never {describe(cast)}"
+    values = cast_values(known, cast, new, facts)
+    missing = [d.name for d in new if d not in values]
+    return f"a value of type {describe(known)} does not determine `{missing[0]}` of {describe(cast)}" if missing else ""
 
 
 def learn_cast(facts: Facts, known: Type, cast: Type, new: Collection[Dim]) -> Facts:

@@ -58,7 +58,8 @@ class Rewriter:
         out: list[Binding] = []
         for b in block.bindings:
             out.extend(self.binding(b))
-        outputs = tuple(v for v in (self.env.get(o, o) for o in block.outputs) if isinstance(v, Var))
+        bound = {b.var for b in out if not isinstance(b, Check)}
+        outputs = tuple(dict.fromkeys(v for o in block.outputs for v in used_vars(self.env.get(o, o)) if v in bound))
         same = len(out) == len(block.bindings) and all(a is b for a, b in zip(out, block.bindings, strict=True))
         return block if same else BindingBlock(tuple(out), block.dataflow, outputs)
 

@@ -52,7 +52,7 @@ from relaxir.ir.expr import (
 from relaxir.ir.loops import loop_problems, loop_type
 from relaxir.ir.module import IRModule
 from relaxir.ir.parts import bodies_of, operands
-from relaxir.ir.relations import Subtype, apply_signature, join, subtype
+from relaxir.ir.relations import Subtype, apply_signature, cast_problem, join, subtype
 from relaxir.ir.retype import TypeScope, disagreement, rename_fresh
 from relaxir.ir.rewrite import all_bindings
 from relaxir.ir.types import TensorType, Type, describe, free_dims_of_type
@@ -265,9 +265,8 @@ class _Checker:
     def _match_cast(self, b: MatchCast) -> None:
         self.leaf(b.value, f"`{b.var.name}`")
         self._define(b.defines)
-        if subtype(b.value.type, b.var.type, self.types.facts) is Subtype.REFUTED:
-            message = f"`{b.var.name}`: {describe(b.value.type)} is never {describe(b.var.type)}"
-            self.fail(10, message, "verify-type", b.span)
+        if problem := cast_problem(b.value.type, b.var.type, b.defines, self.types.facts):
+            self.fail(10, f"`{b.var.name}`: {problem}", "verify-type", b.span)
         self.types.cast(b.value.type, b.var.type, b.defines)
 
     def _value(self, b: Bind, dataflow: bool) -> None:

@@ -135,7 +135,7 @@ class EntryBinder:
     def unsolved(self, rest: Sequence[Place]) -> None:
         """Report the symbols that no argument determines."""
         names = sorted({s.name for _, _, d in rest for s in free_dims(d) if s not in self.known})
-        shapes = ", ".join(f"`{b.name}` {dims_text(b.shape)}" for b, _, _ in rest)
+        shapes = ", ".join(dict.fromkeys(f"`{b.name}` {dims_text(b.shape)}" for b, _, _ in rest))
         raise InferError(
             f"{self.function}: cannot determine `{names[0]}` from the arguments' shapes ({shapes})",
             span=self.span,

@@ -8,20 +8,16 @@ nothing. So frames of tensors such as (0, 2**40) are small: ``m_or_1 = max(m * m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from relaxir.passes.demand import ALWAYS, known_needs
 from relaxir.support.names import UniqueNames
 from relaxir.sym import Dim, DimLike, Facts, Proof, add, dim, free_dims, max_, mul, substitute, to_text
-from relaxir.tir import Buffer, CallKernel, PrimFunc, Together
-from relaxir.tir.idle import Needs, happens, least, needs_of, positive
-from relaxir.tir.visit import walk
+from relaxir.tir import Buffer
+from relaxir.tir.idle import Needs, happens, least, positive
 
-ALWAYS: Final = (frozenset[DimLike](),)
-"""The needs of what needs nothing."""
-MOST_NEEDS: Final = 4
-"""Ways of a symbol to be needed that its formula tells apart."""
 ROUNDING: Final = ("//", "%", "min(", "max(", "ceildiv(", "broadcast(")
 """What the text of an extent has that is more than a polynomial."""
 
@@ -46,25 +42,22 @@ class FrameSymbols:
 
     def value(self, e: DimLike, known: frozenset[Dim]) -> DimLike:
         """What the positive symbol of ``e`` is, where the symbols ``known`` are; the other ones count as positive."""
-        found = least(frozenset(n for n in needs if known.issuperset(free_dims(n))) for needs in self.needs[e])
-        needed = happens(found if len(found) <= MOST_NEEDS else (frozenset[DimLike].intersection(*found),))
+        needed = happens(known_needs(self.needs[e], known))
         if Facts(known).prove_le(0, needed) is not Proof.PROVED:
             needed = max_(needed, 0)
         return max_(mul(e, needed), self.positive[e].min)
 
 
 def frame_symbols(
-    func: PrimFunc, temporaries: Iterable[Buffer], programs: Mapping[str, PrimFunc], taken: set[str]
+    temporaries: Iterable[Buffer], uses: Mapping[Buffer, tuple[Needs, ...]], taken: set[str]
 ) -> FrameSymbols:
     """The positive symbols of a host program.
 
     Args:
-        func: the program.
         temporaries: the buffers that its frames hold.
-        programs: the kernels that it calls.
+        uses: what must be positive for each of them to be needed.
         taken: names that no symbol may have.
     """
-    uses = dict(_scratch_uses(func, programs))
     found: dict[DimLike, dict[Needs, None]] = {}
     for shape, needed in dict.fromkeys((b.shape, uses.get(b, ALWAYS)) for b in temporaries):
         own = positive(shape)
@@ -101,17 +94,3 @@ def _positive(e: DimLike, needs: tuple[Needs, ...], names: UniqueNames) -> Dim:
         return e
     low = -(-max(e.min, 1) // e.multiple_of) * e.multiple_of
     return dim(names.add(f"{e.name}_or_{low}"), min=low, max=e.max, multiple_of=e.multiple_of)
-
-
-def _scratch_uses(func: PrimFunc, programs: Mapping[str, PrimFunc]) -> Iterator[tuple[Buffer, tuple[Needs, ...]]]:
-    """The scratch memory of each kernel call, and what must be positive for the call to use it."""
-    known: dict[tuple[str, tuple[DimLike, ...]], tuple[Needs, ...]] = {}
-    for stmt in walk(func.body):
-        for call in stmt.calls if isinstance(stmt, Together) else (stmt,):
-            if isinstance(call, CallKernel) and (scratch := programs[call.callee].workspaces):
-                key = call.callee, call.dims
-                if key not in known:
-                    values = dict(zip(programs[call.callee].dims, call.dims, strict=True))
-                    needs = needs_of(programs[call.callee])
-                    known[key] = least(positive([substitute(e, values) for e in n]) for n in needs)
-                yield from ((b, known[key]) for b in call.args[-scratch:])

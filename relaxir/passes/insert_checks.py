@@ -10,17 +10,32 @@ After:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from relaxir.ir.expr import Bind, Binding, BindingBlock, Body, Check, Expr, FuncCall, Function, MatchCast, OpCall
+from relaxir.ir.expr import (
+    Bind,
+    Binding,
+    BindingBlock,
+    Body,
+    Check,
+    Expr,
+    FuncCall,
+    Function,
+    MatchCast,
+    OpCall,
+    ShapeExpr,
+)
 from relaxir.ir.module import IRModule
 from relaxir.ir.op import InferCtx
-from relaxir.ir.relations import apply_signature
+from relaxir.ir.parts import operands
+from relaxir.ir.relations import apply_signature, cast_values
 from relaxir.ir.rewrite import Rewriter, function_dims
 from relaxir.ir.types import Type, free_dims_of_type, type_dims
 from relaxir.passes.base import Pass, PassContext
-from relaxir.sym import Dim, DimLike, Facts, Relation, free_dims, substitute
+from relaxir.support.errors import ConflictError
+from relaxir.sym import Dim, DimLike, Facts, Relation, free_dims, substitute, to_text
 
 
 class _Inserter(Rewriter):
@@ -39,10 +54,11 @@ class _Inserter(Rewriter):
     def binding(self, binding: Binding) -> Iterable[Binding]:
         (new,) = super().binding(binding)
         if isinstance(new, Check):
+            with suppress(ConflictError):  # it fails at run time, whatever follows
+                self.facts = self.facts.with_(new.relation)
             return (new,)
         if isinstance(new, MatchCast):
-            checks = self.compare(new.value.type, new.var.type, f"match_cast of `{new.var.name}`", new)
-            return (new, *checks)  # the cast defines symbols that the checks use
+            return (*self.of_cast(new), new)
         checks = self.of_call(new.value, new)
         later = tuple(c for c in checks if set(new.defines) & _symbols(c))  # of sizes that the call itself gives
         return (*(c for c in checks if c not in later), new, *later)
@@ -56,16 +72,31 @@ class _Inserter(Rewriter):
             ctx = InferCtx(value.callee, self.facts, tuple(d.name for d in self.facts.dims), value.span)
             inferred = apply_signature(callee.type, tuple(a.type for a in value.args), ctx).type
         else:
-            return ()
+            ctx = InferCtx(self.name, self.facts, span=getattr(value, "span", None))
+            for d in (d for e in operands(value) for d in shape_values(e)):
+                ctx.require_value(d, "a shape")
+            return self.learn(ctx.checks, {})
         return self.learn(ctx.checks, renaming(inferred, binding.var.type, ctx.defined))
 
-    def compare(self, actual: Type, wanted: Type, what: str, binding: MatchCast | None) -> tuple[Check, ...]:
-        """Checks that a value has the dimensions of a type (static facts were checked when it was built)."""
-        ctx = InferCtx(self.name, self.facts, span=binding.span if binding is not None else None)
-        defined = binding.defines if binding is not None else ()
-        for axis, (a, b) in enumerate(zip(type_dims(actual), type_dims(wanted), strict=True)):
-            if b not in defined:
-                ctx.require_equal(a, b, f"{what}, axis {axis}")
+    def of_cast(self, cast: MatchCast) -> tuple[Check, ...]:
+        """Checks before a cast, in the symbols known there: its own ones have their ranges, and all extents fit."""
+        ctx = InferCtx(self.name, self.facts, span=cast.span)
+        what = f"match_cast of `{cast.var.name}`"
+        values = cast_values(cast.value.type, cast.var.type, cast.defines, self.facts)
+        for d in (*shape_values(cast.value), *type_dims(cast.var.type)):
+            ctx.require_value(substitute(d, values), what)
+        for symbol, value in values.items():
+            ctx.require_range(symbol, value, f"{what}: {symbol.name}")
+        for axis, (a, b) in enumerate(zip(type_dims(cast.value.type), type_dims(cast.var.type), strict=True)):
+            form = "" if isinstance(b, int | Dim) else f" as `{to_text(b)}`"
+            ctx.require_equal(a, substitute(b, values), f"{what}, axis {axis}{form}")
+        return self.learn(ctx.checks, {})
+
+    def of_result(self, func: Function) -> tuple[Check, ...]:
+        """Checks that the result has the declared dimensions (static facts were checked when it was built)."""
+        ctx = InferCtx(self.name, self.facts)
+        for axis, (a, b) in enumerate(zip(type_dims(func.body.type), type_dims(func.ret), strict=True)):
+            ctx.require_equal(a, b, f"result, axis {axis}")
         return self.learn(ctx.checks, {})
 
     def learn(self, checks: Sequence[Check], names: dict[Dim, DimLike]) -> tuple[Check, ...]:
@@ -80,16 +111,31 @@ class _Inserter(Rewriter):
 
     def finish(self, func: Function) -> Function:
         """Check the declared result type at the end of the body; what only arguments decide is checked first of all."""
+        ctx = InferCtx(self.name, self.facts, span=func.span)
+        for d in (d for p in func.params for d in type_dims(p.type)):
+            ctx.require_value(d, "a parameter")
+        for d in (side for r in func.where for side in (r.left, r.right)):
+            ctx.require_value(d, "where")
+        declared = self.learn(ctx.checks, {})
         out = self.function(func)
-        checks = self.compare(out.body.type, out.ret, "result", None) if out.ret != out.body.type else ()
+        checks = self.of_result(out) if out.ret != out.body.type else ()
         checks = tuple(c for c in checks if _closed(c, frozenset(self.facts.dims)))
-        blocks = (*out.body.blocks, BindingBlock(checks)) if checks else out.body.blocks
+        blocks = (*_block(declared), *out.body.blocks, *_block(checks)) if declared or checks else out.body.blocks
         defined = frozenset(s for p in func.params for s in free_dims_of_type(p.type))
         early = [c for b in blocks for c in b.bindings if isinstance(c, Check) and _closed(c, defined)]
         if not early:
             return out if blocks is out.body.blocks else replace(out, body=Body(blocks, out.body.result))
         rest = tuple(replace(b, bindings=tuple(x for x in b.bindings if x not in early)) for b in blocks)
         return replace(out, body=Body((BindingBlock(tuple(early)), *(b for b in rest if b.bindings)), out.body.result))
+
+
+def shape_values(value: Expr) -> tuple[DimLike, ...]:
+    """The sizes in a shape that is written in the program."""
+    return value.dims if isinstance(value, ShapeExpr) else ()
+
+
+def _block(checks: tuple[Check, ...]) -> tuple[BindingBlock, ...]:
+    return (BindingBlock(checks),) if checks else ()
 
 
 def _closed(check: Check, known: frozenset[Dim]) -> bool:

@@ -41,6 +41,7 @@ from relaxir.ir.expr import (
 )
 from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.ir.numbering import ConstantNumbers
+from relaxir.ir.relations import cast_values
 from relaxir.ir.rewrite import function_dims
 from relaxir.ir.types import ShapeType, TensorType, TupleType, Type, leaf_types, type_dims
 from relaxir.passes.base import Level, Pass, PassContext
@@ -51,7 +52,7 @@ from relaxir.passes.result_memory import Claim, claims_of
 from relaxir.support.errors import UnsupportedError
 from relaxir.support.names import UniqueNames
 from relaxir.support.spans import Span
-from relaxir.sym import Dim, DimLike, SymError, free_dims, fresh, substitute
+from relaxir.sym import Dim, DimLike, Facts, SymError, free_dims, fresh, substitute
 from relaxir.tir import (
     Alias,
     AllocFrame,
@@ -165,15 +166,15 @@ class _Lowering:
 
     def match_cast(self, b: MatchCast) -> Iterator[Stmt]:
         """Define symbols, then see the same memory at the new type."""
-        for actual, wanted in zip(type_dims(b.value.type), type_dims(b.var.type), strict=True):
-            if isinstance(wanted, Dim) and wanted in b.defines and wanted not in self.bound:
-                defined = self.define(wanted, actual, b.span)
-                if self.depth == 0 and self.entry.issuperset(free_dims(actual)):
+        for symbol, value in cast_values(b.value.type, b.var.type, b.defines, Facts()).items():
+            if symbol not in self.bound:
+                defined = self.define(symbol, value, b.span)
+                if self.depth == 0 and self.entry.issuperset(free_dims(value)):
                     self.preamble.extend(defined)  # known at entry: one frame for everything sized by it
-                    self.entry.add(wanted)
+                    self.entry.add(symbol)
                 else:
                     yield from defined
-                self.bound.add(wanted)
+                self.bound.add(symbol)
         if isinstance(b.var.type, ShapeType):
             return  # its dims say it all
         stmts: list[Stmt] = []

@@ -19,6 +19,7 @@ from typing import ClassVar
 
 from relaxir.ir.module import AnyFunc, IRModule
 from relaxir.passes.base import Level, Pass, PassContext
+from relaxir.passes.demand import demand
 from relaxir.passes.frame_symbols import FrameSymbols, frame_symbols
 from relaxir.passes.layout_frame import byte_size, place
 from relaxir.passes.liveness import liveness
@@ -62,8 +63,9 @@ class _Planner:
     """Assigns tensors to frames, then rewrites the statements."""
 
     def __init__(self, func: PrimFunc, programs: Mapping[str, PrimFunc]) -> None:
-        self.func = func
-        self.programs = programs
+        found = demand(func, programs)
+        self.func = replace(func, body=found.guarded(func.body, frozenset(func.dims)))
+        self.needs = found.buffers
         self.frames: list[_Frame] = []
         self.opened: dict[int, list[_Frame]] = {}  # id of the statement before which frames open
         self.home: dict[Buffer, _Frame] = {}
@@ -122,7 +124,7 @@ class _Planner:
             return self.func
         lives = liveness(self.func).lifetimes
         taken = {s.dim.name for s in walk(body) if isinstance(s, BindDim)} | {d.name for d in self.func.dims}
-        self.symbols = frame_symbols(self.func, self.home, self.programs, taken)
+        self.symbols = frame_symbols(self.home, self.needs, taken)
         facts = Facts(self.symbols.positive.values())
         for frame in self.frames:
             members = [lives[b] for b in frame.members]

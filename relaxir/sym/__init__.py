@@ -22,7 +22,7 @@ from relaxir.sym.expr import (
     total,
 )
 from relaxir.sym.facts import BroadcastResult, Facts
-from relaxir.sym.fold import broadcasts, fold
+from relaxir.sym.fold import broadcasts, conditions, fold
 from relaxir.sym.limits import (
     LARGEST,
     SHOWN,
@@ -57,6 +57,7 @@ __all__ = (
     "broadcasts",
     "ceildiv",
     "check_bytes",
+    "conditions",
     "counting_factors",
     "dim",
     "evaluate",

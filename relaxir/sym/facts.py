@@ -53,6 +53,7 @@ class Facts:
         self._definitions = definitions
         self._order = {d: n for n, d in enumerate(definitions)}
         self._relations = tuple(dict.fromkeys(relations))
+        self._stated = frozenset(self._relations)
         mentioned = [d for r in self._relations for side in (r.left, r.right) for d in free_dims(side)]
         self._dims = tuple(dict.fromkeys([*dims, *mentioned]))
         self._forms = Canonical()
@@ -120,7 +121,9 @@ class Facts:
         return Facts((*self._dims, symbol), (*self._relations, *news), definitions)
 
     def prove(self, relation: Relation) -> Proof:
-        """Answer whether ``relation`` holds."""
+        """Answer whether ``relation`` holds; one that is stated does, whatever the forms make of it."""
+        if relation in self._stated:
+            return Proof.PROVED
         match relation.op:
             case "==":
                 return self.prove_equal(relation.left, relation.right)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 import sympy
 
 from relaxir.support.errors import SymError
-from relaxir.sym.expr import Broadcast, Dim, DimLike, Light, order_key, unwrap
+from relaxir.sym.expr import Broadcast, CeilDiv, Dim, DimLike, FloorDiv, Light, Mod, order_key, unwrap
 
 T = TypeVar("T")
 
@@ -53,3 +54,18 @@ def broadcasts(expr: DimLike) -> Iterator[tuple[DimLike, DimLike]]:
     if isinstance(expr, Broadcast):
         a, b = expr.args
         yield unwrap(a), unwrap(b)
+
+
+@lru_cache(maxsize=4096)
+def conditions(expr: DimLike) -> tuple[tuple[tuple[DimLike, DimLike], ...], tuple[DimLike, ...]]:
+    """What an expression needs to have a value: pairs that broadcast, and divisors that are not 0; inner ones first."""
+    return tuple(dict.fromkeys(broadcasts(expr))), tuple(dict.fromkeys(_divisors(expr)))
+
+
+def _divisors(expr: DimLike) -> Iterator[DimLike]:
+    for arg in () if isinstance(expr, int) else sorted(expr.args, key=order_key):
+        yield from _divisors(arg)
+    if isinstance(expr, FloorDiv | CeilDiv | Mod):
+        divisor = unwrap(expr.args[1])
+        if not isinstance(divisor, int):
+            yield divisor

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import sympy
 
-from relaxir.support.errors import RuntimeFailure
+from relaxir.support.errors import RuntimeFailure, RuntimeShapeError, SymError
 from relaxir.sym.expr import CeilDiv, Dim, DimLike, FloorDiv, Light, free_dims, order_key, unwrap
 from relaxir.sym.fold import fold
 from relaxir.sym.normalize import evaluate
@@ -123,13 +123,19 @@ def exact(expr: DimLike, env: Mapping[str, int]) -> int:
 
     Raises:
         RuntimeFailure: a part of it exceeds `LARGEST`.
-        SymError: as `evaluate` does.
+        RuntimeShapeError: it has no value at these sizes, as they do not broadcast, or a divisor is 0.
+        SymError: a symbol has no value.
     """
-    for part in exact_parts(expr):
-        if abs(evaluate(part, env)) > LARGEST:
-            text, shown = overflow(part)
-            raise RuntimeFailure(text.format(*(env[d.name] for d in shown)), code="runtime-overflow")
-    return evaluate(expr, env)
+    try:
+        for part in exact_parts(expr):
+            if abs(evaluate(part, env)) > LARGEST:
+                text, shown = overflow(part)
+                raise RuntimeFailure(text.format(*(env[d.name] for d in shown)), code="runtime-overflow")
+        return evaluate(expr, env)
+    except SymError as error:
+        if any(d.name not in env for d in free_dims(expr)):
+            raise
+        raise RuntimeShapeError(f"the size `{to_text(expr)}`: {error.message}") from error
 
 
 def check_bytes(shape: Sequence[int], bytes: int) -> None:  # of one element

@@ -35,6 +35,7 @@ _T = TypeVar("_T")
 _LONGEST = 10_000
 _DEEPEST = 100
 _LARGEST_POWER = 32
+_LARGEST_CONSTANT_POWER = 62
 _LARGEST_BITS = 4096
 
 
@@ -85,8 +86,9 @@ def _limit_depth(tree: ast.expr, text: str) -> None:
 
 
 def _power(base: DimLike, exponent: DimLike) -> DimLike:
-    if not isinstance(exponent, int) or not 0 <= exponent <= _LARGEST_POWER:
-        raise SymError(f"an exponent must be a constant between 0 and {_LARGEST_POWER}")
+    most = _LARGEST_CONSTANT_POWER if isinstance(base, int) else _LARGEST_POWER
+    if not isinstance(exponent, int) or not 0 <= exponent <= most:
+        raise SymError(f"an exponent must be a constant between 0 and {most}")
     return product([base] * exponent)
 
 

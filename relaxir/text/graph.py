@@ -25,7 +25,7 @@ from relaxir.ir.expr import (
 from relaxir.ir.loops import COUNTER, loop_problems, loop_type
 from relaxir.ir.op import MAX_VALUES
 from relaxir.ir.printer import FUNCTION_KEYWORDS
-from relaxir.ir.relations import Subtype, join, subtype
+from relaxir.ir.relations import Subtype, cast_problem, join, subtype
 from relaxir.ir.retype import TypeScope
 from relaxir.ir.types import FuncType, TensorType, Type, describe, free_dims_of_type
 from relaxir.sym import Dim, Proof, Relation, free_dims
@@ -248,8 +248,7 @@ class _BodyReader:
             raise self.source.error(
                 f"the type is written as {describe(written)} and as {describe(stated)}", call, "parse-annotation"
             )
-        if subtype(value.type, stated, types.facts) is Subtype.REFUTED:
-            problem = f"a value of type {describe(value.type)} is never {describe(stated)}"
+        if problem := cast_problem(value.type, stated, defines, types.facts):
             raise self.source.error(problem, call, "parse-annotation")
         types.cast(value.type, stated, defines)
         return MatchCast(Var(target.id, stated), value, defines, self.source.span(call))

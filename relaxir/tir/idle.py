@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import and_, or_
 from typing import TypeAlias
 
@@ -41,7 +41,7 @@ def without_idle_loops(func: PrimFunc) -> Stmt:
     body = without_idle_nests(func.body)
     large = func.workspaces or any(isinstance(s, Alloc) and s.buffer.scope is Scope.GLOBAL for s in walk(body))
     needs = needs_of(func) if large else (frozenset(),)
-    return body if frozenset() in needs else If(_condition(needs), body)
+    return body if frozenset() in needs else If(any_met(needs), body)
 
 
 def needs_of(func: PrimFunc) -> tuple[Needs, ...]:
@@ -51,6 +51,13 @@ def needs_of(func: PrimFunc) -> tuple[Needs, ...]:
     """
     found = _effects(func.body, frozenset(), frozenset(func.scratch))
     return least(positive(s.buffer.shape) if isinstance(s, Store) else needs for s, needs in found) or (frozenset(),)
+
+
+def effects_besides(func: PrimFunc) -> tuple[Needs, ...]:
+    """What a kernel does besides writing its results, such as failing, each as what it needs."""
+    if all(isinstance(s, Store | Prefetch) or child_stmts(s) for s in walk(func.body)):
+        return ()
+    return least(needs for s, needs in _effects(func.body, frozenset(), frozenset()) if not isinstance(s, Store))
 
 
 def is_idle(func: PrimFunc, sizes: Mapping[str, int]) -> bool:
@@ -127,6 +134,7 @@ def _effects(stmt: Stmt, needs: Needs, local: frozenset[Buffer | Dim]) -> Iterat
         yield stmt, needs
 
 
+@lru_cache(maxsize=4096)
 def _open(extent: DimLike) -> Needs:
     """What must be positive for an extent to be: its factors, without those that always are."""
     facts, factors = Facts(free_dims(extent)), counting_factors(extent)
@@ -138,10 +146,10 @@ def _open(extent: DimLike) -> Needs:
 def _guarded(nest: Stmt, found: Iterator[Effect]) -> Stmt | None:
     """The nest behind a test of what its effects need at least; None where one of them needs nothing."""
     needs = least(needs for _, needs in found)
-    return None if not needs or frozenset() in needs else If(_condition(needs), nest)
+    return None if not needs or frozenset() in needs else If(any_met(needs), nest)
 
 
-def _condition(found: Sequence[Needs]) -> Expr:
-    """Whether one of the needs is met."""
+def any_met(found: Sequence[Needs]) -> Expr:
+    """Whether one of the needs, of which none is empty, is met."""
     tests = (reduce(and_, (as_expr(e) > 0 for e in sorted(needs, key=str))) for needs in found)
     return reduce(or_, tests)

@@ -328,7 +328,7 @@ class _Checker:
         for axis, (i, extent) in enumerate(zip(indices, b.shape, strict=False)):
             if i.dtype != "int64":
                 self.fail(5, f"index {axis} of `{b.name}` is {i.dtype}, not int64", "verify-buffer")
-            elif isinstance(i, Const) and isinstance(extent, int) and not 0 <= i.value < extent:
+            elif isinstance(i, Const) and isinstance(extent, int) and extent and not 0 <= i.value < extent:
                 self.fail(5, f"index {i.value} is outside axis {axis} of `{b.name}` of size {extent}", "verify-buffer")
 
     def _extent(self, x: Extent) -> None:

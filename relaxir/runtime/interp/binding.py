@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from relaxir.ir.types import ShapeType, TensorType, TupleType, Type, describe, free_dims_of_type
 from relaxir.support.dtypes import info
 from relaxir.support.errors import ArgumentError, InternalError, RuntimeShapeError
-from relaxir.sym import Dim, DimLike, Facts, Relation, evaluate, exact, free_dims, to_text, unify
+from relaxir.sym import Dim, DimLike, Facts, Relation, SymError, evaluate, exact, free_dims, to_text, unify
 
 Array = NDArray[Any]
 Value: TypeAlias = "Array | tuple[Any, ...]"
@@ -62,7 +62,10 @@ def bind_dims(pairs: Sequence[Pair], dims: dict[str, int], names: Sequence[Dim],
     wanted = [d for d in names if d.name not in dims]
     relevant = [(d, size) for d, size, _ in pairs if any(s in wanted for s in free_dims(d))]
     known = [(d, dims[d.name]) for formal, _ in relevant for d in free_dims(formal) if d.name in dims]
-    solved = unify([*known, *relevant], Facts()).bindings
+    try:
+        solved = unify([*known, *relevant], Facts()).bindings
+    except SymError as error:
+        raise RuntimeShapeError(f"{where}: {error.message}") from error
     for d in wanted:
         if d not in solved:
             raise RuntimeShapeError(f"{where}: the sizes of the arguments do not determine `{d.name}`")

@@ -66,7 +66,7 @@ class _HostMachine(Machine):
     def other(self, stmt: Stmt) -> None:
         match stmt:
             case BindDim():
-                self.set_dim(stmt.dim.name, self.number(stmt.value))
+                self._bind_dim(stmt)
             case OpenFrame():
                 self._open(stmt)
             case AllocFrame():
@@ -104,6 +104,12 @@ class _HostMachine(Machine):
 
     def _shape(self, buffer: Buffer) -> tuple[int, ...]:
         return tuple(self.size(d) for d in buffer.shape)
+
+    def _bind_dim(self, stmt: BindDim) -> None:
+        value, least = self.number(stmt.value), stmt.dim.min
+        if value < 0 <= least:  # what was read from data, or solved for
+            raise RuntimeShapeError(f"{stmt.dim.name} is {value}, but must be at least {least}")
+        self.set_dim(stmt.dim.name, value)
 
     def _open(self, stmt: OpenFrame) -> None:
         size = self.size(stmt.size)
