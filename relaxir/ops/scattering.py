@@ -10,12 +10,15 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from relaxir.ir.attrs import Attrs as BaseAttrs
+from relaxir.ir.builder import BlockBuilder
 from relaxir.ir.expr import Array
 from relaxir.ir.expr import Expr as GraphExpr
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
+from relaxir.ops.dynamic import tensor_type
 from relaxir.ops.gathering import INDICES, check_positions, element_indices, index_operand, least_extent, position_depth
-from relaxir.ops.kernels import check_index, extent_of, index_of, input_of, loop, nest, output_of
+from relaxir.ops.kernels import check_index, emit_op, extent_of, index_of, input_of, loop, nest, output_of
+from relaxir.ops.select import AsType, AsTypeAttrs
 from relaxir.sym import DimLike, floordiv, mod, mul
 from relaxir.tir import Combine, Expr, PrimFunc, ProgramBuilder, Store, as_expr
 
@@ -34,13 +37,27 @@ def check_updates(x: TensorType, updates: TensorType, reduction: str, ctx: Infer
         ctx.fail(f"reduction `{reduction}` needs numbers, got bool", code="dtype-mismatch")
 
 
-def write_at(y: Array, places: tuple[Array, ...], updates: Array, reduction: str) -> Array:
-    """NumPy's unbuffered write: the last of equal places wins, or all combine."""
+def write_at(x: Array, places: tuple[Array, ...], updates: Array, reduction: str) -> Array:
+    """NumPy's unbuffered write to a copy: the last of equal places wins, or all combine, 16-bit floats in float32."""
     if reduction == "none":
+        y = x.copy()
         y[places] = updates
-    else:
-        UFUNCS[reduction].at(y, places, updates)
-    return y
+        return y
+    y = x.astype(np.float32 if x.dtype == np.float16 else x.dtype)
+    UFUNCS[reduction].at(y, places, updates)
+    return y.astype(x.dtype)
+
+
+def in_single(
+    op: Op[Any], args: tuple[GraphExpr, ...], reduction: str, attrs: BaseAttrs, bb: BlockBuilder
+) -> GraphExpr | None:
+    """Running sums and products of 16-bit floats in float32: rounded at each step, they would stand still."""
+    x, indices, updates = args
+    dtype = tensor_type(x).dtype
+    if dtype not in ("float16", "bfloat16") or reduction not in ("add", "mul"):
+        return None
+    wide, more = (emit_op(bb, AsType(), v, attrs=AsTypeAttrs("float32")) for v in (x, updates))
+    return emit_op(bb, AsType(), emit_op(bb, op, wide, indices, more, attrs=attrs), attrs=AsTypeAttrs(dtype))
 
 
 class ScatterElements(Op["ScatterElements.Attrs"]):
@@ -65,6 +82,7 @@ class ScatterElements(Op["ScatterElements.Attrs"]):
         Example(("i64[n, 3]", "i32[n, 5]", "i64[n, 5]"), "i64[n, 3]", Attrs(-1, "add"), low=0, high=2),
         Example(("f32[3]", "i64[m]", "f32[m]"), "f32[3]", Attrs(0, "max"), low=0, high=2),
         Example(("i32[3]", "i64[m]", "i32[m]"), "i32[3]", Attrs(0, "mul"), low=0, high=2),
+        Example(("f16[3]", "i64[m]", "f16[m]"), "f16[3]", Attrs(0, "add"), low=0, high=2),
     )
     bad_examples = (
         BadExample(("f32[n]", "i64[m]", "f64[m]"), "dtype-mismatch", "updates"),
@@ -82,6 +100,12 @@ class ScatterElements(Op["ScatterElements.Attrs"]):
         for a, (have, want) in enumerate(zip(updates.shape, indices.shape, strict=True)):
             ctx.require_equal(have, want, f"axis {a} of updates and of indices")
         return x
+
+    def decompose(
+        self, args: tuple[GraphExpr, ...], attrs: ScatterElements.Attrs, bb: BlockBuilder
+    ) -> GraphExpr | None:
+        """`in_single`."""
+        return in_single(self, args, attrs.reduction, attrs, bb)
 
     def positions(self, args: tuple[GraphExpr, ...], attrs: ScatterElements.Attrs) -> Mapping[int, DimLike]:
         """Indices are along the axis."""
@@ -114,7 +138,7 @@ class ScatterElements(Op["ScatterElements.Attrs"]):
         x, indices, updates = args
         axis, places = attrs.axis % x.ndim, np.indices(indices.shape)
         at = (*places[:axis], indices.astype(np.int64), *places[axis + 1 :])
-        return write_at(x.copy(), at, updates, attrs.reduction)
+        return write_at(x, at, updates, attrs.reduction)
 
 
 class ScatterND(Op["ScatterND.Attrs"]):
@@ -137,6 +161,7 @@ class ScatterND(Op["ScatterND.Attrs"]):
         Example(("f32[4, n]", "i64[m, 1]", "f32[m, n]"), "f32[4, n]", low=-4, high=3),
         Example(("i64[3, 3]", "i32[m, 2]", "i64[m]"), "i64[3, 3]", Attrs("add"), low=0, high=2),
         Example(("f32[3]", "i64[2, m, 1]", "f32[2, m]"), "f32[3]", Attrs("min"), low=0, high=2),
+        Example(("bf16[3]", "i64[2, m, 1]", "bf16[2, m]"), "bf16[3]", Attrs("add"), low=0, high=2),
     )
     bad_examples = (
         BadExample(("f32[n]", "i64[m, 2]", "f32[m]"), "rank-mismatch", "positions"),
@@ -154,6 +179,10 @@ class ScatterND(Op["ScatterND.Attrs"]):
         for a, (u, w) in enumerate(zip(updates.shape, want, strict=True)):
             ctx.require_equal(u, w, f"axis {a} of updates and of what indices address")
         return x
+
+    def decompose(self, args: tuple[GraphExpr, ...], attrs: ScatterND.Attrs, bb: BlockBuilder) -> GraphExpr | None:
+        """`in_single`."""
+        return in_single(self, args, attrs.reduction, attrs, bb)
 
     def positions(self, args: tuple[GraphExpr, ...], attrs: ScatterND.Attrs) -> Mapping[int, DimLike]:
         """Indices are along the first axes."""
@@ -182,7 +211,7 @@ class ScatterND(Op["ScatterND.Attrs"]):
     def reference(self, args: tuple[Array, ...], attrs: ScatterND.Attrs) -> Array:
         """`write_at` with the positions as index arrays."""
         x, indices, updates = args
-        return write_at(x.copy(), tuple(np.moveaxis(indices.astype(np.int64), -1, 0)), updates, attrs.reduction)
+        return write_at(x, tuple(np.moveaxis(indices.astype(np.int64), -1, 0)), updates, attrs.reduction)
 
 
 class Blocks(Op["Blocks.Attrs"]):

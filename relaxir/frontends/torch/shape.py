@@ -9,7 +9,6 @@ from typing import Final
 from torch.fx import Node as FxNode
 
 from relaxir.frontends.torch.node import Arg, Converter, Node
-from relaxir.frontends.torch.tensors import summed
 from relaxir.frontends.values import Value
 from relaxir.ops.indexing import reshape_target, slice_range
 from relaxir.support.dtypes import info
@@ -392,8 +391,6 @@ def scattered(n: Node, op: str, x: Value, places: Value, src: Value, reduction: 
     dtype, wide = x.type.dtype, x.type.dtype
     if reduction != "none" and dtype == "bool":
         wide, reduction = "uint8", {"add": "max", "mul": "min"}.get(reduction, reduction)
-    elif reduction != "none":
-        wide = summed(dtype)
     return n.cast(n.emit(op, n.cast(x, wide), places, n.cast(src, wide), reduction=reduction, **attrs), dtype)
 
 
