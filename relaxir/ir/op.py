@@ -262,10 +262,10 @@ class Op(Generic[A]):
 
         A result of a size that there is none of is the fault of this call.
         """
-        for d in attr_dims(attrs):
-            ctx.require_value(d, "attribute")
         try:
             result = self.infer(args, attrs, ctx)
+            for d in attr_dims(attrs):  # behind its own checks, which say more
+                ctx.require_value(d, "attribute")
             known = {d for t in args for d in type_dims(t)}
             for d in dict.fromkeys(type_dims(result)):
                 if not isinstance(d, int | Dim) and d not in known:
