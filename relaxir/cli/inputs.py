@@ -116,6 +116,7 @@ def symbol_sizes(
             contradicts, or one that gives an input a shape that no array has.
     """
     symbols = {d.name: d for i in signature.inputs for e in i.type.shape for d in free_dims(e)}
+    sizes = {n: size for n, size in sizes.items() if not is_fixed(signature, n, size)}
     given = {n if n in symbols else symbol(n): size for n, size in sizes.items()}
     unknown = [n for n in sizes if n not in symbols and symbol(n) not in symbols]
     if unknown:
@@ -135,6 +136,26 @@ def symbol_sizes(
         if spec.name not in have:
             check_shape(spec, world)
     return world
+
+
+def is_fixed(signature: Signature, place: str, size: int) -> bool:
+    """Whether a place such as ``x:0`` is an axis of a fixed size, which then is the one given.
+
+    Raises:
+        ArgumentError: it is not.
+    """
+    name, _, axis = place.rpartition(":")
+    shape = next((i.type.shape for i in signature.inputs if i.name == name), ())
+    extent = shape[int(axis)] if axis.isdecimal() and int(axis) < len(shape) else None
+    if not isinstance(extent, int):
+        return False
+    if extent != size:
+        raise ArgumentError(
+            f"axis {axis} of input `{name}` is {extent} in the model, and {size} is asked for",
+            code="argument-extent",
+            help="leave it out, or give a range if the model can take other sizes",
+        )
+    return True
 
 
 def check_size(d: Dim, size: int, in_file: int) -> None:

@@ -170,7 +170,10 @@ class InferCtx:
         for divisor in divisors:
             low = self.facts.bounds(divisor)[0]
             size = divisor if low is not None and low >= 0 else max_(divisor, mul(-1, divisor))
-            self.require_at_least(1, size, f"{what}, `{brief(d)}`: the distance of the divisor from 0")
+            message = f"{what}, `{brief(d)}`: the divisor {brief(divisor)} must not be 0"
+            if self.facts.prove_le(1, size) is Proof.REFUTED:
+                raise ShapeMismatchError(f"{self.op}: {message}", span=self.span)
+            self._check(Relation("<=", 1, size), message, (divisor,))
 
     def broadcast(self, shapes: Sequence[tuple[DimLike, ...]]) -> tuple[DimLike, ...]:
         """Shape of NumPy broadcasting; extents that may differ without one being 1 are checked at run time."""

@@ -440,7 +440,7 @@ def explain(code: str) -> str:
 
     Raises ArgumentError for a code that does not exist.
     """
-    plain = code.strip().removeprefix("error[").removesuffix("]").replace("_", "-")
+    plain = code.strip().lower().removeprefix("error").strip("[]").replace("_", "-")
     for error in ERRORS:
         if plain in error.CODES:
             return f"{plain}: {error.CODES[plain]} ({error.__name__})\n\n{inspect.getdoc(error)}\n"

@@ -126,7 +126,7 @@ def test_a_narrow_terminal_breaks_no_line(relaxir: Run, text_model: Path, monkey
 def test_explain(relaxir: Run) -> None:
     page = relaxir("explain", "shape-mismatch").stdout
     assert page.startswith("shape-mismatch: ")
-    assert page == relaxir("explain", "error[shape-mismatch]").stdout == relaxir("explain", "shape_mismatch").stdout
+    assert page == relaxir("explain", "error[shape-mismatch]").stdout == relaxir("explain", "[SHAPE_MISMATCH]").stdout
     assert "Fix:" in page
     lines = relaxir("explain").stdout.splitlines()
     assert [line.split()[0] for line in lines] == list(codes())

@@ -111,6 +111,10 @@ def test_bad_inputs(relaxir: Run, onnx_model: Path, tmp_path: Path) -> None:
     for command in ("run", "check", "bench"):
         block = fails(relaxir, command, onnx_model, "-i", good, "-d", "batch=3")
         assert "`batch` is 3 by --dim, and 2 in a file of --input" in block
+        assert relaxir(command, onnx_model, "-d", "x:1=4").exit_code == 0
+        assert "axis 1 of input `x` is 4 in the model, and 5 is asked for" in fails(
+            relaxir, command, onnx_model, "-d", "x:1=5"
+        )
 
 
 @pytest.mark.parametrize(
