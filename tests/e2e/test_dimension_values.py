@@ -53,9 +53,7 @@ class Case:
 
 
 CASES = (
-    Case(
-        lambda x, y: op.dims_to_tensor(dims=(N // M, N % M)), (5, 0), (5, 2), "the divisor m must not be 0"
-    ),
+    Case(lambda x, y: op.dims_to_tensor(dims=(N // M, N % M)), (5, 0), (5, 2), "the divisor m must not be 0"),
     Case(lambda x, y: op.dims_to_tensor(dims=(BOTH,)), (2, 3), (1, 3), "n and m must be equal, or one of them 1"),
     Case(lambda x, y, z: op.abs(z), (3, 2, 3), (3, 1, 3), "must be equal, or|expected broadcast", shapes=((BOTH,),)),
     Case(lambda x, y: op.abs(x), (4, 0), (4, 2), "where, `n % m`: the divisor m must not be 0", where="n % m == 0"),
