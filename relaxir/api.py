@@ -18,7 +18,7 @@ from relaxir.backends.llvm.emit_sites import ERROR_CODES, SiteTable, code_number
 from relaxir.backends.llvm.host_profile import Stamps
 from relaxir.backends.llvm.library import Library, LoadedLibrary
 from relaxir.backends.llvm.symbols import import_symbol
-from relaxir.backends.llvm.target import Target
+from relaxir.backends.llvm.target import MADE_FOR, Target
 from relaxir.cost import TargetInfo
 from relaxir.ir.expr import Array, CallDPS, Check, Function
 from relaxir.ir.module import IRModule
@@ -151,7 +151,7 @@ def make_target(target: str | Target) -> Target:
     try:
         return Target.parse(target)
     except ValueError as error:
-        raise TargetError(str(error), help="libraries are made for Linux on x86-64 and aarch64") from error
+        raise TargetError(str(error), help=MADE_FOR) from error
 
 
 def target_info(target: Target, threads: int | None) -> TargetInfo:

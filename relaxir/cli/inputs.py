@@ -14,6 +14,7 @@ from relaxir.ir.expr import Array
 from relaxir.runtime.signature import Signature, TensorSpec, ranges
 from relaxir.support.arrays import DAMAGE
 from relaxir.support.bfloat16 import float32_to_bfloat16
+from relaxir.support.checks import check_fixed
 from relaxir.support.dtypes import Kind, info
 from relaxir.support.errors import ArgumentError, LoadError, RuntimeShapeError
 from relaxir.sym import LARGEST, Dim, evaluate, free_dims, to_text
@@ -149,12 +150,7 @@ def is_fixed(signature: Signature, place: str, size: int) -> bool:
     extent = shape[int(axis)] if axis.isdecimal() and int(axis) < len(shape) else None
     if not isinstance(extent, int):
         return False
-    if extent != size:
-        raise ArgumentError(
-            f"axis {axis} of input `{name}` is {extent} in the model, and {size} is asked for",
-            code="argument-extent",
-            help="leave it out, or give a range if the model can take other sizes",
-        )
+    check_fixed(name, int(axis), extent, size)
     return True
 
 

@@ -17,6 +17,7 @@ from relaxir.ir.types import TensorType, Type
 from relaxir.ops.common import FLOATS, check_dtype, compute_dtype, load_wide, widen
 from relaxir.ops.conv import guarded
 from relaxir.ops.kernels import assign, cell, input_of, nest, output_of, scoped, seq, within
+from relaxir.support.saturation import saturated
 from relaxir.sym import DimLike, max_, mul, sub
 from relaxir.tir import (
     Expr,
@@ -182,7 +183,7 @@ class GridSample(Op[GridSampleAttrs]):
                 for place, d, t in zip(places, x.shape[2:], tap, strict=True):
                     shift = t - 1 if attrs.mode == "cubic" else t
                     base = np.floor(place)
-                    index = _whole(base) + shift
+                    index = saturated(base, np.dtype(np.int64)) + shift
                     if attrs.mode != "nearest":
                         weight = weight * _weight_numpy(np.abs(place - base - shift), attrs.mode)
                     inside = inside & (attrs.padding_mode != "zeros" or (index >= 0) & (index < d))
@@ -250,13 +251,6 @@ def _settled_numpy(coordinate: Array, d: int, attrs: GridSampleAttrs) -> Array:
         turn = np.mod(place - low, 2 * (high - low)) if high > low else np.zeros_like(place)
         place = low + np.minimum(turn, 2 * (high - low) - turn)
     return np.asarray(place)
-
-
-def _whole(base: Array) -> Array:
-    """Whole floats as integers as programs convert them: the nearest that there is, 0 for NaN."""
-    limits, top = np.iinfo(np.int64), 2.0**63
-    safe = np.where(np.abs(base) < top, base, 0).astype(np.int64)
-    return np.where(base >= top, limits.max, np.where(base < -top, limits.min, safe))
 
 
 def _folded(index: Array, d: int, attrs: GridSampleAttrs) -> Array:

@@ -15,6 +15,7 @@ from relaxir.ir.expr import Array
 from relaxir.ir.expr import Expr as GraphExpr
 from relaxir.ir.op import BadExample, Example, InferCtx, Op, OpKind, Param
 from relaxir.ir.types import TensorType, Type
+from relaxir.ops.common import compute_dtype
 from relaxir.ops.dynamic import tensor_type
 from relaxir.ops.gathering import INDICES, check_positions, element_indices, index_operand, least_extent, position_depth
 from relaxir.ops.kernels import check_index, emit_op, extent_of, index_of, input_of, loop, nest, output_of
@@ -54,10 +55,11 @@ def in_single(
     """Running sums and products of 16-bit floats in float32: rounded at each step, they would stand still."""
     x, indices, updates = args
     dtype = tensor_type(x).dtype
-    if dtype not in ("float16", "bfloat16") or reduction not in ("add", "mul"):
+    wide = compute_dtype(dtype)
+    if wide == dtype or reduction not in ("add", "mul"):
         return None
-    wide, more = (emit_op(bb, AsType(), v, attrs=AsTypeAttrs("float32")) for v in (x, updates))
-    return emit_op(bb, AsType(), emit_op(bb, op, wide, indices, more, attrs=attrs), attrs=AsTypeAttrs(dtype))
+    start, terms = (emit_op(bb, AsType(), v, attrs=AsTypeAttrs(wide)) for v in (x, updates))
+    return emit_op(bb, AsType(), emit_op(bb, op, start, indices, terms, attrs=attrs), attrs=AsTypeAttrs(dtype))
 
 
 class ScatterElements(Op["ScatterElements.Attrs"]):

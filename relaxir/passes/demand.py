@@ -158,7 +158,7 @@ def _units(stmt: Stmt, kernels: Mapping[str, tuple[PrimFunc, tuple[Needs, ...]]]
         kernel, others = kernels[call.callee]
         values = dict(zip(kernel.dims, call.dims, strict=True))
         effects += (positive([substitute(e, values) for e in n]) for n in others)
-        inputs = len(kernel.params) - kernel.outputs - kernel.workspaces
+        inputs = len(kernel.inputs)
         reads += call.args[:inputs]
         writes += call.args[inputs : inputs + kernel.outputs]
         scratch += call.args[inputs + kernel.outputs :]

@@ -58,3 +58,17 @@ def check_count(what: str, value: Any, low: int = 1, high: int = (1 << 31) - 1) 
     if not low <= number <= high:
         raise ArgumentError(f"{what}: must be {low} to {high}, got {number}", help=f"pass an int of at least {low}")
     return number
+
+
+def check_fixed(name: str, axis: int, size: int, asked: int) -> None:
+    """Refuse another size for an axis than the one that a model fixes.
+
+    Raises:
+        ArgumentError: naming the input, the axis and both sizes.
+    """
+    if asked != size:
+        raise ArgumentError(
+            f"axis {axis} of input `{name}` is {size} in the model, and {asked} is asked for",
+            code="argument-extent",
+            help="leave it out, or give a range if the model can take other sizes",
+        )

@@ -28,7 +28,7 @@ from types import MappingProxyType
 from typing import Final
 
 from relaxir.backends.llvm.pool_threads_ir import threads_text
-from relaxir.backends.llvm.target import Target
+from relaxir.backends.llvm.target import MADE_FOR, Target
 from relaxir.support.errors import TargetError
 
 MAX_CHUNKS: Final = 65535
@@ -54,7 +54,7 @@ def pool_text(target: Target, spin: int = 2000) -> str:
         raise TargetError(
             f"a library cannot be made for {target.name}: it has no Linux threads",
             code="target-features",
-            help="libraries are made for Linux on x86-64 and aarch64",
+            help=MADE_FOR,
         )
     declare, call = _PAUSE[target.arch]
     regions = _POOL.substitute(

@@ -75,6 +75,8 @@ class Target:
         return self.vector_bytes // element_bytes
 
 
+MADE_FOR: Final = "libraries are made for Linux on x86-64 and aarch64"
+"""The way out where a target has no library."""
 _LINUX_X86: Final = "x86_64-unknown-linux-gnu"
 _V2: Final = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
 _V3: Final = (*_V2, "movbe", "avx", "f16c", "fma", "avx2", "bmi", "bmi2", "lzcnt")

@@ -10,6 +10,7 @@ from onnx import GraphProto, ValueInfoProto
 from relaxir.frontends.onnx.narrow import NARROW
 from relaxir.frontends.onnx.tensors import MOST_AXES, MOST_ELEMENTS, element_type
 from relaxir.ir.types import TensorType
+from relaxir.support.checks import check_fixed
 from relaxir.support.errors import ArgumentError, LoadError, UnsupportedError
 from relaxir.support.names import cleaned, symbol_name
 from relaxir.sym import Dim, DimLike, SymError, dim, fresh, to_text
@@ -91,12 +92,8 @@ class InputTypes:
         """
         place = f"{name}:{axis}"
         found = self._given(place) if place in self.overrides else size
-        if isinstance(found, int) and found != size:
-            raise ArgumentError(
-                f"axis {axis} of input `{name}` is {size} in the model, and {found} is asked for",
-                code="argument-extent",
-                help="leave it out, or give a range if the model can take other sizes",
-            )
+        if isinstance(found, int):
+            check_fixed(name, axis, size, found)
         return found
 
     def _dynamic(self, param: str, name: str, axis: int) -> DimLike:

@@ -37,10 +37,9 @@ from relaxir.frontends.torch.complexes import (
     Complex,
     argument,
     by_parts,
-    holds,
-    part,
     products,
     real_alone,
+    real_parts,
     stacked,
     times,
     unstacked,
@@ -236,7 +235,7 @@ def of_complex(real: Mapping[str, Converter]) -> Mapping[str, Converter]:
     """Converters of complex numbers by the name of the ATen packet, given those of real ones."""
 
     def of_first(convert: Converter) -> Converter:
-        return lambda n: convert(with_args(n, **{k: part(n, a, False) for k, a in n.args.items() if holds(a)}))
+        return lambda n: convert(real_parts(n))
 
     return MappingProxyType(
         {

@@ -86,11 +86,16 @@ def by_parts(convert: Converter, names: tuple[str, ...]) -> Converter:
     return lambda n: joined(run(n, False), run(n, True))
 
 
+def real_parts(n: Node) -> Node:
+    """The node with the real part of each complex argument in its place."""
+    return with_args(n, **{k: part(n, a, False) for k, a in n.args.items() if holds(a)})
+
+
 def real_alone(convert: Converter) -> Converter:
     """A converter of real numbers, such as ones, that are wanted as complex ones."""
 
     def run(n: Node) -> Complex:
-        found = convert(with_args(n, **{k: part(n, a, False) for k, a in n.args.items() if holds(a)}))
+        found = convert(real_parts(n))
         return Complex(found, n.full(found.type.shape, 0, found.type.dtype))
 
     return run

@@ -14,8 +14,9 @@ from relaxir.frontends.torch.elementwise import column
 from relaxir.frontends.torch.node import Arg, Converter, Node
 from relaxir.frontends.torch.reduction import p_norm
 from relaxir.frontends.torch.shape import replaced, scattered
-from relaxir.frontends.torch.tensors import extremes, summed
+from relaxir.frontends.torch.tensors import extremes
 from relaxir.frontends.values import Value
+from relaxir.ops.common import compute_dtype
 from relaxir.ops.indexing import expand_target
 from relaxir.support.dtypes import info
 from relaxir.sym import DimLike, product, sub
@@ -104,7 +105,7 @@ def scatter(kind: str = "") -> Converter:
 def combined(n: Node, x: Value, index: Value, src: Value, reduction: str) -> Value:
     """Elements of ``src`` combined with those of ``x`` at indices, or among themselves without ``include_self``."""
     axis, dtype = n.axis(), x.type.dtype
-    wide = summed(dtype)
+    wide = compute_dtype(dtype)
     if reduction == "mean" and wide != dtype:  # its counts are running sums, too
         return n.cast(combined(n, n.cast(x, wide), index, n.cast(src, wide), reduction), dtype)
     alone = "include_self" in n.args and not n.flag("include_self", True)
@@ -314,7 +315,7 @@ def embedding_bag(n: Node) -> Value | tuple[Value | None, ...]:
     mode = n.integer("mode")
     # what comes after the last offset, if that is an end, makes one bag more, which is left out at last
     count, bags, width = rows.type.shape[0], offsets.type.shape[0], weight.type.shape[1]
-    dtype = summed(weight.type.dtype)
+    dtype = compute_dtype(weight.type.dtype)
     place = n.emit("arange", start=0, stop=count, step=1, dtype="int64")
     bag = n.emit("subtract", n.emit("searchsorted", offsets, place, right=True), 1)
     where = n.reshape(bag, (count, 1))

@@ -11,8 +11,9 @@ import numpy as np
 
 from relaxir.frontends.torch.node import Converter, Node
 from relaxir.frontends.torch.shape import sliced
-from relaxir.frontends.torch.tensors import extremes, summed
+from relaxir.frontends.torch.tensors import extremes
 from relaxir.frontends.values import Value
+from relaxir.ops.common import compute_dtype
 from relaxir.support.dtypes import info
 from relaxir.sym import floordiv, product, sub
 
@@ -114,7 +115,7 @@ def extreme_step(
 def running_logsumexp(n: Node) -> Value:
     """Logarithm of the sum of exponentials so far. A loop over the axis, at least in float32."""
     dtype = n.out_dtype
-    x = n.cast(n.value(), summed(dtype))
+    x = n.cast(n.value(), compute_dtype(dtype))
     if not x.type.rank:
         return n.cast(x, dtype)
     axis, rows = n.axis(), rows_of(n, x, n.axis())

@@ -50,11 +50,6 @@ def extremes(dtype: str) -> tuple[float, float]:
     return limits.min, limits.max
 
 
-def summed(dtype: str) -> str:
-    """The dtype of running sums of floats: those of 16 bits stand still where a step is below a rounding."""
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
-
-
 def constant(tensor: torch.Tensor) -> Constant:
     """A tensor as a constant; it shares memory where the tensor is compact and on the CPU."""
     dtype = dtype_name(tensor.dtype)

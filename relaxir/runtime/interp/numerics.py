@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relaxir.support.dtypes import info
+from relaxir.support.saturation import saturated
 from relaxir.tir import BinOp, Combine, Intrinsic, identity
 
 Array = NDArray[Any]
@@ -68,7 +69,7 @@ def cast(values: Array, source: str, target: str) -> Array:
     if target == "bool":
         return np.not_equal(values, 0)
     if info(source).is_float and info(target).is_integer:
-        return _saturated(values, info(target).numpy)
+        return saturated(values, info(target).numpy)
     return rounded(values, target)
 
 
@@ -78,16 +79,6 @@ def bits(values: Array, source: str, target: str) -> Array:
     if target == "bool":
         return np.asarray(stored != 0)
     return from_memory(stored.view(info(target).numpy), target)
-
-
-def _saturated(values: Array, target: np.dtype[Any]) -> Array:
-    limits = np.iinfo(target)
-    whole = np.trunc(np.asarray(values, np.float64))
-    # compare against powers of two: the largest 64-bit integers are not floats
-    below, above = whole < float(limits.min), whole >= float(limits.max) + (1.0 if limits.bits < 64 else 0.0)
-    safe = np.where(below | above | np.isnan(whole), 0.0, whole).astype(target)
-    result: Array = np.where(above, limits.max, np.where(below, limits.min, safe))
-    return result.astype(target)
 
 
 # ---- binary operators ------------------------------------------------------------------------------------------------
